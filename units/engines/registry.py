@@ -1,0 +1,92 @@
+"""Engines by name: the built-in ones, those registered at run time, and those of other packages.
+
+A package adds an engine with an entry point in the group ``duologue.vad``, ``duologue.stt``,
+``duologue.llm`` or ``duologue.tts``; its object is called with one
+:class:`~units.engines.base.EngineSettings` and returns the loaded engine::
+
+    [project.entry-points."duologue.tts"]
+    parrot = "parrot.engine:Parrot"
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import Any
+
+from units.engines.base import EngineSettings, EngineUnavailable
+
+KINDS = ("vad", "stt", "llm", "tts")
+
+Factory = Callable[[EngineSettings], Any]
+
+BUILT_IN: dict[str, dict[str, str]] = {
+    "vad": {
+        "silero": "units.engines.silero:SileroVad",
+        "scripted": "units.engines.scripted:ScriptedVad",
+    },
+    "stt": {
+        "faster-whisper": "units.engines.faster_whisper:FasterWhisper",
+        "whisper": "units.engines.whisper:Whisper",
+        "openai": "units.engines.openai_stt:OpenAITranscription",
+        "scripted": "units.engines.scripted:ScriptedSTT",
+    },
+    "llm": {
+        "llama-cpp": "units.engines.llama_cpp:LlamaCpp",
+        "chat-completions": "units.engines.chat_completions:ChatCompletions",
+        "responses": "units.engines.responses:Responses",
+        "transformers": "units.engines.transformers_llm:TransformersLLM",
+        "scripted": "units.engines.scripted:ScriptedLLM",
+    },
+    "tts": {
+        "kokoro": "units.engines.kokoro:Kokoro",
+        "openai": "units.engines.openai_tts:OpenAISpeech",
+        "scripted": "units.engines.scripted:ScriptedTTS",
+    },
+}
+
+_registered: dict[tuple[str, str], Factory] = {}
+
+
+def register(kind: str, name: str, factory: Factory) -> None:
+    """Make ``factory`` available as engine ``name``. Raises ValueError for an unknown kind."""
+    if kind not in KINDS:
+        raise ValueError(f"kind must be one of {', '.join(KINDS)}, not {kind!r}")
+    _registered[kind, name] = factory
+
+
+def available(kind: str) -> list[str]:
+    """Names that :func:`load` accepts for ``kind``, sorted."""
+    third_party = (point.name for point in entry_points(group=f"duologue.{kind}"))
+    mine = (name for known, name in _registered if known == kind)
+    return sorted({*BUILT_IN[kind], *third_party, *mine})
+
+
+def load(kind: str, settings: EngineSettings) -> Any:
+    """The engine ``settings.name``, loaded. Blocks. Raises EngineUnavailable saying what to do."""
+    factory = _factory(kind, settings.name)
+    return factory(settings)
+
+
+def _factory(kind: str, name: str) -> Factory:
+    if (kind, name) in _registered:
+        return _registered[kind, name]
+    for point in entry_points(group=f"duologue.{kind}", name=name):
+        return _imported(kind, name, point.load)
+    if name in BUILT_IN[kind]:
+        module, _, attribute = BUILT_IN[kind][name].partition(":")
+        return _imported(kind, name, lambda: getattr(importlib.import_module(module), attribute))
+    names = ", ".join(available(kind))
+    raise EngineUnavailable(f"There is no {kind} engine named {name!r}; choose one of: {names}.")
+
+
+def _imported(kind: str, name: str, find: Callable[[], Any]) -> Factory:
+    try:
+        factory: Factory = find()
+    except ImportError as error:
+        raise EngineUnavailable(
+            f"The {kind} engine {name!r} needs a library that is not installed ({error}); "
+            "install it, or choose another engine."
+        ) from error
+    return factory
