@@ -1,0 +1,157 @@
+"""Which STUN and TURN servers a peer connection is given: only those that answered when last asked.
+
+aiortc waits five seconds for a server that does not answer, in every call, and with no configuration at all
+it asks Google. So servers are probed in the background, and a call gets an explicit list, which may be empty.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from urllib.parse import unquote
+
+from aioice import stun, turn
+from aiortc import RTCConfiguration, RTCIceServer
+from aiortc.rtcicetransport import parse_stun_turn_uri
+
+logger = logging.getLogger(__name__)
+
+PROBE_TIMEOUT = 2.0
+PROBE_AGAIN = 60.0
+"""A call that comes this many seconds after the last probe sets off another one, without waiting for it."""
+
+_WITH_USER = re.compile(r"(?P<scheme>turns?):(?P<user>[^:@]*):(?P<password>[^@]*)@(?P<rest>.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class IceServer:
+    """A server that helps two peers find each other."""
+
+    url: str
+    """As in RFC 7064 and RFC 7065, without user or password."""
+    username: str | None = None
+    credential: str | None = field(default=None, repr=False)
+
+
+def parse_ice_server(text: str) -> IceServer:
+    """``stun:host:port``, ``turn:host:port?transport=tcp`` or ``turn:user:password@host:port``.
+
+    User and password are percent-decoded.
+
+    :raises ValueError: if it is none of these.
+    """
+    match = _WITH_USER.fullmatch(text.strip())
+    if match is None:
+        server = IceServer(text.strip())
+    else:
+        user, password = unquote(match["user"]), unquote(match["password"])
+        server = IceServer(f"{match['scheme']}:{match['rest']}", user, password)
+    parse_stun_turn_uri(server.url)
+    return server
+
+
+class IceServers:
+    """The configured servers and which of them answer.
+
+    Nothing runs between probes: the next one is set off by a call.
+    """
+
+    def __init__(self, servers: Iterable[str | IceServer] = ()) -> None:
+        self._servers = [x if isinstance(x, IceServer) else parse_ice_server(x) for x in servers]
+        self._answering: list[IceServer] = []
+        self._probed: float | None = None
+        self._probing: asyncio.Task[None] | None = None
+
+    def configuration(self) -> RTCConfiguration:
+        """For one peer connection, from what is known now."""
+        self.probe()
+        return RTCConfiguration(
+            iceServers=[RTCIceServer(x.url, x.username, x.credential) for x in self._answering]
+        )
+
+    def probe(self) -> None:
+        """Ask all servers in the background, unless that was done lately."""
+        now = asyncio.get_running_loop().time()
+        lately = self._probed is not None and now - self._probed < PROBE_AGAIN
+        if self._servers and not lately and self._probing is None:
+            self._probed = now
+            self._probing = asyncio.create_task(self._probe(), name="ice probe")
+
+    async def probed(self) -> None:
+        """Wait for the probe that is under way, if any."""
+        if self._probing is not None:
+            await asyncio.wait([self._probing])
+
+    async def close(self) -> None:
+        """Ask no more. Idempotent."""
+        if self._probing is not None:
+            self._probing.cancel()
+            await asyncio.wait([self._probing])
+
+    async def _probe(self) -> None:
+        try:
+            answers = await asyncio.gather(*map(_answers, self._servers))
+            answering = [server for server, answered in zip(self._servers, answers, strict=True) if answered]
+            if answering != self._answering:
+                logger.info("ICE servers that answer: %s", [x.url for x in answering])
+            self._answering = answering
+        finally:
+            self._probing = None
+
+
+async def _answers(server: IceServer) -> bool:
+    """Whether the server gives what a call would ask of it: an address, or an allocation."""
+    uri = parse_stun_turn_uri(server.url)
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT):
+            if uri["scheme"].startswith("stun"):
+                await _bind((uri["host"], uri["port"]))
+            else:
+                await _allocate(server, (uri["host"], uri["port"]), uri["transport"], uri["scheme"] == "turns")
+    except (OSError, TimeoutError, stun.TransactionError, ConnectionError) as error:
+        logger.warning("ICE server %s does not answer: %r", server.url, error)
+        return False
+    return True
+
+
+class _Binding(asyncio.DatagramProtocol):
+    """Sends one STUN binding request and waits for any answer to it (RFC 8489 section 6.3)."""
+
+    def __init__(self) -> None:
+        self.request = stun.Message(message_method=stun.Method.BINDING, message_class=stun.Class.REQUEST)
+        self.answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def datagram_received(self, data: bytes, addr: object) -> None:
+        try:
+            message = stun.parse_message(data)
+        except ValueError:
+            return
+        if message.transaction_id == self.request.transaction_id and not self.answered.done():
+            self.answered.set_result(None)
+
+
+async def _bind(address: tuple[str, int]) -> None:
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.create_datagram_endpoint(_Binding, remote_addr=address)
+    try:
+        while not protocol.answered.done():
+            transport.sendto(bytes(protocol.request))
+            await asyncio.wait([protocol.answered], timeout=stun.RETRY_RTO)
+    finally:
+        transport.close()
+
+
+async def _allocate(server: IceServer, address: tuple[str, int], transport: str, tls: bool) -> None:
+    relayed, _ = await turn.create_turn_endpoint(
+        asyncio.DatagramProtocol,
+        server_addr=address,
+        username=server.username,
+        password=server.credential,
+        lifetime=60,
+        ssl=tls or None,
+        transport=transport,
+    )
+    relayed.close()

@@ -1,0 +1,229 @@
+"""Every setting of the server, documented where it is declared.
+
+One frozen object, made once at the start. :mod:`server.settings_sources` fills it from flags, the
+environment and a file; constructed directly, it takes exactly what it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator, Field, SecretStr, ValidationInfo, field_validator
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+
+from server.ice import IceServer, parse_ice_server
+from units.engines.base import EngineSettings
+from units.engines.registry import available
+
+ENV_PREFIX = "DUOLOGUE_"
+
+DEFAULT_INSTRUCTIONS = (
+    "You are a friendly voice assistant. Your answers are spoken aloud: keep them to one or two short "
+    "sentences in plain words, without lists, headings, code, emoji or markdown. Answer in the language "
+    "you are spoken to. When you are not sure what was said, ask."
+)
+
+
+def _split(value: object) -> object:
+    """In an environment variable, a list is separated by commas."""
+    parts = [value] if isinstance(value, str) else value
+    if not isinstance(parts, Sequence):
+        return value
+    return tuple(piece.strip() for part in parts for piece in str(part).split(",") if piece.strip())
+
+
+Texts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+Device = Literal["auto", "cpu", "cuda"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+def _in(group: str, default: Any, description: str, **limits: Any) -> Any:
+    """A setting of ``group``, which is its heading in the help and in the documentation."""
+    return Field(default, description=description, json_schema_extra={"group": group}, **limits)
+
+
+class Settings(BaseSettings):
+    """What a person chose. Empty texts mean "the engine's own default"."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX,
+        env_ignore_empty=True,
+        frozen=True,
+        extra="forbid",
+        str_strip_whitespace=True,
+        protected_namespaces=(),
+    )
+
+    host: str = _in(
+        "Server",
+        "127.0.0.1",
+        "Address to listen on; 0.0.0.0 for all of them. Browsers give pages the microphone only on "
+        "localhost or over https.",
+        min_length=1,
+    )
+    port: int = _in("Server", 8080, "TCP port to listen on; 0 takes any free one.", ge=0, le=65535)
+    num_pipelines: int = _in(
+        "Server",
+        4,
+        "Conversations at once. The models are shared, so one more costs a few megabytes.",
+        ge=1,
+        le=1000,
+    )
+    models_dir: Path | None = _in(
+        "Server", None, "Folder of the model store. Default: duologue/models in the user's cache folder."
+    )
+    shutdown_grace_s: float = _in(
+        "Server",
+        5.0,
+        "Seconds that calls and engines get to finish when the server is stopped.",
+        ge=0,
+        le=300,
+    )
+    log_level: LogLevel = _in("Server", "info", "How much to log: debug, info, warning or error.")
+
+    instructions: str = _in(
+        "Conversation",
+        DEFAULT_INSTRUCTIONS,
+        "What the assistant is told about itself, unless the client says something else.",
+    )
+    language: str = _in(
+        "Conversation",
+        "",
+        "Language spoken, such as en or de. Empty: the recogniser finds out.",
+        max_length=35,
+    )
+    live_transcripts: bool = _in(
+        "Conversation", True, "Show words while they are being spoken, if the recogniser is fast enough."
+    )
+
+    device: Device = _in(
+        "Engines", "auto", "Where the models run: auto (CUDA when there is a GPU), cpu or cuda."
+    )
+    vad: str = _in("Engines", "silero", "Voice activity engine: tells speech from everything else.")
+
+    stt: str = _in("Speech to text", "faster-whisper", "Speech recognition engine.")
+    stt_model: str = _in(
+        "Speech to text", "", "Its model: a name in the model store, a hub id or a local path."
+    )
+    stt_base_url: str = _in("Speech to text", "", "Server of the openai engine, up to and including /v1.")
+    stt_api_key: SecretStr = _in("Speech to text", SecretStr(""), "Key for that server.")
+
+    llm_backend: str = _in("Language model", "llama-cpp", "Language model engine.")
+    llm_model: str = _in(
+        "Language model",
+        "",
+        "Its model: a name in the model store, a local path, or the server's name for it.",
+    )
+    llm_base_url: str = _in(
+        "Language model",
+        "",
+        "Server of the chat-completions and responses engines, up to and including /v1.",
+    )
+    llm_api_key: SecretStr = _in("Language model", SecretStr(""), "Key for that server.")
+
+    tts: str = _in("Text to speech", "kokoro", "Speech synthesis engine.")
+    tts_model: str = _in(
+        "Text to speech", "", "Its model: a name in the model store, a hub id or a local path."
+    )
+    tts_base_url: str = _in("Text to speech", "", "Server of the openai engine, up to and including /v1.")
+    tts_voice: str = _in("Text to speech", "", "Voice to speak with, unless the client chooses another.")
+    tts_api_key: SecretStr = _in("Text to speech", SecretStr(""), "Key for that server.")
+
+    ice_server: Texts = _in(
+        "Network",
+        (),
+        "STUN or TURN server for peers behind NAT, such as stun:stun.example.org:3478 or "
+        "turn:USER:PASSWORD@turn.example.org:3478?transport=tcp. Repeat the flag, or separate by commas, "
+        "for several. None by default: nobody outside is asked.",
+    )
+    public_ip: str = _in(
+        "Network", "", "Address under which peers reach this machine, when a 1:1 NAT hides it."
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what is given: the sources are read, and told apart in errors, in settings_sources."""
+        return (init_settings,)
+
+    @field_validator("vad", "stt", "llm_backend", "tts")
+    @classmethod
+    def _known_engine(cls, value: str, info: ValidationInfo) -> str:
+        names = available(engine_kind(str(info.field_name)))
+        if value not in names:
+            raise ValueError(f"must be one of: {', '.join(names)}")
+        return value
+
+    @field_validator("stt_base_url", "llm_base_url", "tts_base_url")
+    @classmethod
+    def _http(cls, value: str) -> str:
+        if value and not (urlsplit(value).scheme in ("http", "https") and urlsplit(value).hostname):
+            raise ValueError("must be an address like http://localhost:11434/v1")
+        return value.rstrip("/")
+
+    @field_validator("ice_server")
+    @classmethod
+    def _ice(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for server in value:
+            parse_ice_server(server)
+        return value
+
+    @field_validator("public_ip")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        try:
+            return str(ip_address(value)) if value else value
+        except ValueError:
+            raise ValueError("must be an IP address like 203.0.113.7") from None
+
+    @property
+    def ice_servers(self) -> tuple[IceServer, ...]:
+        """The ICE servers, parsed."""
+        return tuple(parse_ice_server(server) for server in self.ice_server)
+
+    @property
+    def model_name(self) -> str:
+        """What clients see as ``session.model``."""
+        return Path(self.llm_model).name or self.llm_backend
+
+    def engine(self, kind: Literal["vad", "stt", "llm", "tts"]) -> EngineSettings:
+        """What was chosen for the engine of ``kind``."""
+        if kind == "vad":
+            return EngineSettings(self.vad, device=self.device, models_dir=self.models_dir)
+        key: SecretStr = getattr(self, f"{kind}_api_key")
+        return EngineSettings(
+            name=self.llm_backend if kind == "llm" else getattr(self, kind),
+            model=getattr(self, f"{kind}_model"),
+            base_url=getattr(self, f"{kind}_base_url"),
+            api_key=key.get_secret_value(),
+            language=self.language,
+            voice=self.tts_voice if kind == "tts" else "",
+            device=self.device,
+            models_dir=self.models_dir,
+        )
+
+
+def engine_kind(name: str) -> str:
+    """Kind of engine, as in the registry, that the setting ``name`` chooses."""
+    return "llm" if name == "llm_backend" else name
+
+
+def group_of(name: str) -> str:
+    """Heading under which the setting ``name`` is documented."""
+    extra = Settings.model_fields[name].json_schema_extra
+    return str(extra["group"]) if isinstance(extra, dict) else ""
+
+
+def is_secret(name: str) -> bool:
+    """True for keys: they come from the environment only, so that no process list or file shows them."""
+    return Settings.model_fields[name].annotation is SecretStr
