@@ -38,14 +38,15 @@ _KEYS = (
 _ARGUMENTS = ("arguments", "parameters", "args", "input")
 
 
-def _new_id() -> str:
+def new_call_id() -> str:
+    """A name for a call that came without one."""
     return f"call_{uuid.uuid4().hex[:24]}"
 
 
 def split_tool_text(
     items: Iterable[Token | ToolCall | Finish],
     names: Iterable[str],
-    new_id: Callable[[], str] = _new_id,
+    new_id: Callable[[], str] = new_call_id,
 ) -> Iterator[Token | ToolCall | Finish]:
     """``items`` with calls of the functions ``names`` taken out of the text.
 
