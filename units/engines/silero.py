@@ -1,0 +1,93 @@
+"""Silero VAD, run by onnxruntime from the ONNX file inside the ``silero_vad`` package.
+
+The package itself is only looked up, never imported: importing it loads torch, which costs 2 s and
+180 MB for nothing. The session (weights) is shared by all streams; a stream owns the recurrent state
+and the last 64 samples, which the model wants in front of each chunk (silero_vad, ``OnnxWrapper``).
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from units.engines.base import EngineSettings, EngineUnavailable
+from units.messages import EAR_RATE, Float32
+
+CHUNK = 512
+"""Samples at 16 kHz that the model looks at together: 32 ms."""
+CONTEXT = 64
+"""Samples of the previous chunk that the model sees again."""
+
+# The same network; the first has its 8 kHz half cut away and runs in less than half the time.
+_FILES = ("silero_vad_op18_ifless.onnx", "silero_vad.onnx")
+
+
+class SileroVad:
+    """The default voice activity detector. ``settings.model`` may be the path of an ONNX file."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        path = Path(settings.model).expanduser() if settings.model else _packaged()
+        if not path.is_file():
+            raise EngineUnavailable(
+                f"There is no Silero VAD model at {path}; leave the model empty for the default."
+            )
+        self._session = _session(path)
+
+    def open(self) -> SileroStream:
+        """A fresh stream; the weights stay shared. onnxruntime sessions may be run from many threads."""
+        return SileroStream(self._session)
+
+
+class SileroStream:
+    """One stream of sound: state float32 [2, 1, 128] and 64 samples of context."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self._rate = np.array(EAR_RATE, np.int64)
+        self.reset()
+
+    def probability(self, chunk: Float32) -> float:
+        """Probability of speech in ``chunk``, float32 [512] at 16 kHz; anything else raises ValueError."""
+        if chunk.shape != (CHUNK,) or chunk.dtype != np.float32:
+            raise ValueError(f"a chunk must be float32 [{CHUNK}], not {chunk.dtype} {list(chunk.shape)}")
+        self._input[0, :CONTEXT] = self._input[0, -CONTEXT:]
+        self._input[0, CONTEXT:] = chunk
+        feed = {"input": self._input, "state": self._state, "sr": self._rate}
+        probability, self._state = self._session.run(None, feed)
+        return float(probability[0, 0])
+
+    def reset(self) -> None:
+        """Forget what was heard."""
+        self._input = np.zeros((1, CONTEXT + CHUNK), np.float32)
+        self._state = np.zeros((2, 1, 128), np.float32)
+
+
+def _packaged() -> Path:
+    spec = find_spec("silero_vad")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        for name in _FILES:
+            if (path := Path(folder) / "data" / name).is_file():
+                return path
+    raise EngineUnavailable("The package silero-vad is not installed; run: pip install silero-vad")
+
+
+def _session(path: Path) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except (RuntimeError, ValueError, *_ort_errors()) as error:
+        raise EngineUnavailable(f"{path} cannot be loaded as a Silero VAD model ({error}).") from error
+
+
+def _ort_errors() -> tuple[type[Exception], ...]:
+    """onnxruntime's own exceptions, which share no base class of their own."""
+    state = onnxruntime.capi.onnxruntime_pybind11_state
+    return (state.InvalidProtobuf, state.Fail, state.InvalidArgument, state.InvalidGraph, state.NoSuchFile)
