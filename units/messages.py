@@ -60,6 +60,7 @@ class Pcm:
     """Sound from the caller: float32 mono at 16 kHz, any length."""
 
     samples: Float32
+    """Whoever sends it must not write to it afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +74,12 @@ class Listen:
     prefix_padding_ms: int = 300
     soft_end_ms: int = 200
     """Silence after which the utterance is transcribed on speculation."""
+    silence_ms: int = 500
+    """Silence after which the turn is over."""
     live: bool = True
     """Send growing pieces of unfinished speech for live transcription."""
+    language: str = ""
+    """What the recogniser is to expect; "" for whatever it was set up with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +103,14 @@ class Speech:
     revision: int
     """Grows with every soft end of the turn; a later one replaces an earlier one."""
     samples: Float32
-    final: bool
-    """False: unfinished, wanted only for a live transcript."""
+    purpose: Literal["live", "settled", "final"]
+    """``live``: unfinished, for a live transcript only. ``settled``: the beginning of a long turn, to be
+    remembered; later pieces of the turn start after it. ``final``: all the rest, up to a soft end."""
     superseded: CancelScope
     """Cancelled by the voice activity stage when the caller went on speaking: work not worth doing."""
-    language: str | None = None
+    language: str = ""
+    before: int = 0
+    """Samples of this turn that were settled earlier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +122,7 @@ class Transcribed:
     text: str
     final: bool
     seconds: float
-    """How much audio it was made from."""
+    """How much audio the turn holds so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +140,6 @@ class SpeechPaused(Notice):
     revision: int
     audio_end_ms: int
     """Where the last speech was heard."""
-    silence_ms: int
-    """Silence already heard after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +150,23 @@ class SpeechResumed(Notice):
 
 
 @dataclass(frozen=True, slots=True)
+class SpeechEnded(Notice):
+    """The caller has been silent for ``silence_ms``: the turn is over."""
+
+    turn: int
+    audio_end_ms: int
+    """Includes the silence."""
+
+
+@dataclass(frozen=True, slots=True)
 class Committed(Notice):
-    """Answer to :class:`Commit`: how much sound the utterance holds."""
+    """Answer to :class:`Commit`: which turn and revision the transcript will be of."""
 
     item_id: str
     turn: int
+    revision: int
     audio_ms: int
+    """Below 100 nothing is committed: no transcript follows, and the sound is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +260,21 @@ class Generate:
 
 
 # --- along and out of the mouth ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Speak ``text`` as it stands, without asking the model: an apology, say."""
+
+    text: str
+    voice: Voice | None
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Opens a response's stream along the mouth: how it is to be spoken, None for text only."""
+
+    voice: Voice | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,380 @@
+"""The session's configuration, as it stands on the wire, and what a response makes of it.
+
+An update is all or nothing. Only present fields change; objects merge, lists replace, null clears what
+may be null. A changed ``turn_detection.type`` starts again from that type's defaults.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from units.messages import Listen, Tool, Voice
+from units.realtime.errors import ProtocolError, missing, wrong_value
+from units.realtime.schema import (
+    Check,
+    anything,
+    array,
+    boolean,
+    by_type,
+    either,
+    fields,
+    integer,
+    nullable,
+    number,
+    one_of,
+    string,
+)
+
+Wire = dict[str, Any]
+
+SOFT_END_MS = 200
+"""Silence after which an utterance is transcribed and answered on speculation."""
+
+_TURN_DETECTION: dict[str, Wire] = {
+    "server_vad": {
+        "type": "server_vad",
+        "threshold": 0.5,
+        "prefix_padding_ms": 300,
+        "silence_duration_ms": 500,
+        "idle_timeout_ms": None,
+        "create_response": True,
+        "interrupt_response": True,
+    },
+    "semantic_vad": {
+        "type": "semantic_vad",
+        "eagerness": "auto",
+        "create_response": True,
+        "interrupt_response": True,
+    },
+}
+
+_SEMANTIC_SILENCE_MS = {"low": 1000, "medium": 600, "high": 300, "auto": 600}
+"""Silence that ends a turn under semantic_vad, until a model of the end of turn decides it."""
+
+_TRANSCRIPTION: Wire = {"model": "whisper-1", "language": None, "prompt": None}
+
+_tool = by_type(
+    {
+        "function": fields(
+            {
+                "type": anything,
+                "name": string(64),
+                "description": nullable(string()),
+                "parameters": nullable(fields({}, open=True)),
+                "strict": nullable(boolean),
+            },
+            required=("name",),
+        ),
+    }
+)
+
+_tool_choice = either(
+    fields({"type": one_of("function"), "name": string(64)}, required=("type", "name")),
+    one_of("auto", "none", "required"),
+)
+
+_pcm = fields({"type": anything, "rate": integer(24_000, 24_000)})
+_format = by_type(
+    {
+        "audio/pcm": _pcm,
+        "audio/pcmu": fields({"type": anything}),
+        "audio/pcma": fields({"type": anything}),
+    }
+)
+
+_turn_detection = by_type(
+    {
+        "server_vad": fields(
+            {
+                "type": anything,
+                "threshold": number(0.0, 1.0),
+                "prefix_padding_ms": integer(0, 5_000),
+                "silence_duration_ms": integer(0, 10_000),
+                "idle_timeout_ms": nullable(integer(5_000, 30_000)),
+                "create_response": boolean,
+                "interrupt_response": boolean,
+            }
+        ),
+        "semantic_vad": fields(
+            {
+                "type": anything,
+                "eagerness": one_of("low", "medium", "high", "auto"),
+                "create_response": boolean,
+                "interrupt_response": boolean,
+            }
+        ),
+    }
+)
+
+_transcription = fields(
+    {
+        "model": string(256),
+        "language": nullable(string(16)),
+        "prompt": nullable(string(4_096)),
+        "delay": anything,
+        "keywords": anything,
+        "languages": anything,
+    }
+)
+
+_voice = either(fields({"id": string(256)}, required=("id",)), string(256))
+
+
+def _modalities(value: Any, path: str) -> Any:
+    checked = array(one_of("audio", "text"))(value, path)
+    if len(checked) != 1:
+        raise wrong_value(path, checked, "['audio'] or ['text']")
+    return checked
+
+
+def _tools(value: Any, path: str) -> Any:
+    checked = array(_tool, 128)(value, path)
+    names = [tool["name"] for tool in checked]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            message = f"Invalid '{path}': there are two tools named '{name}'."
+            raise ProtocolError("invalid_value", message, f"{path}[{index}].name")
+    return checked
+
+
+_max_output_tokens = either(one_of("inf"), integer(1, 4_096))
+
+_output = fields({"format": _format, "voice": _voice, "speed": number(0.25, 1.5)})
+
+_SHARED: dict[str, Check] = {
+    "output_modalities": _modalities,
+    "instructions": string(),
+    "tools": _tools,
+    "tool_choice": _tool_choice,
+    "max_output_tokens": _max_output_tokens,
+    "parallel_tool_calls": anything,
+    "reasoning": anything,
+    "prompt": anything,
+}
+
+_SERVER_OWNED = ("id", "object", "expires_at", "model")
+"""Accepted and ignored, since stock clients send them back."""
+
+_session = fields(
+    {
+        **_SHARED,
+        "type": anything,
+        "audio": fields(
+            {
+                "input": fields(
+                    {
+                        "format": _format,
+                        "noise_reduction": nullable(fields({}, open=True)),
+                        "transcription": nullable(_transcription),
+                        "turn_detection": nullable(_turn_detection),
+                    }
+                ),
+                "output": _output,
+            }
+        ),
+        "truncation": anything,
+        "tracing": anything,
+        "include": nullable(array(string())),
+        **dict.fromkeys(_SERVER_OWNED, anything),
+    }
+)
+
+
+def _metadata(value: Any, path: str) -> Any:
+    if len(fields({}, open=True)(value, path)) > 16:
+        raise ProtocolError("object_above_max_properties", f"Invalid '{path}': at most 16 pairs.", path)
+    for key, text in value.items():
+        string(64)(key, f"{path}.{key[:64]}")
+        string(512)(text, f"{path}.{key[:64]}")
+    return value
+
+
+_response = fields(
+    {
+        **_SHARED,
+        "audio": fields({"output": _output}),
+        "conversation": one_of("auto", "none"),
+        "input": array(anything),
+        "metadata": nullable(_metadata),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseConfig:
+    """What one response is made with: the session's settings under those of ``response.create``."""
+
+    instructions: str
+    tools: tuple[Tool, ...]
+    tool_choice: str
+    max_output_tokens: int | None
+    voice: Voice | None
+    modalities: tuple[str, ...]
+    output: Wire
+    metadata: dict[str, str] | None = None
+    out_of_band: bool = False
+    input: tuple[Wire, ...] | None = None
+
+    @property
+    def spoken(self) -> bool:
+        return self.voice is not None
+
+
+class SessionConfig:
+    """An immutable session configuration."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    @classmethod
+    def default(cls, *, id: str, model: str, instructions: str, voice: str, expires_at: int) -> SessionConfig:
+        return cls(
+            {
+                "type": "realtime",
+                "object": "realtime.session",
+                "id": id,
+                "model": model,
+                "output_modalities": ["audio"],
+                "instructions": instructions,
+                "tools": [],
+                "tool_choice": "auto",
+                "max_output_tokens": "inf",
+                "tracing": None,
+                "truncation": "auto",
+                "prompt": None,
+                "expires_at": expires_at,
+                "audio": {
+                    "input": {
+                        "format": {"type": "audio/pcm", "rate": 24_000},
+                        "transcription": None,
+                        "noise_reduction": None,
+                        "turn_detection": dict(_TURN_DETECTION["server_vad"]),
+                    },
+                    "output": {
+                        "format": {"type": "audio/pcm", "rate": 24_000},
+                        "voice": voice,
+                        "speed": 1.0,
+                    },
+                },
+                "include": None,
+            }
+        )
+
+    def wire(self) -> Wire:
+        """A copy of the whole effective session."""
+        return copy.deepcopy(self._wire)
+
+    def updated(self, patch: Any) -> SessionConfig:
+        """The configuration after a ``session.update``. Raises ProtocolError, and then nothing changes."""
+        if not isinstance(patch, dict) or "type" not in patch:
+            _session(patch, "session")
+            raise missing("session.type")
+        if patch["type"] == "transcription":
+            message = "Passing a transcription session update event to a realtime session is not allowed."
+            raise ProtocolError("invalid_value", message, "session.type")
+        one_of("realtime")(patch["type"], "session.type")
+        checked = _session(patch, "session")
+        for name in _SERVER_OWNED:
+            checked.pop(name, None)
+        merged = _merge(self._wire, checked)
+        output = merged["audio"]["output"]
+        if isinstance(output["voice"], dict):  # echoed as a string: objects break stock clients
+            output["voice"] = output["voice"]["id"]
+        return SessionConfig(merged)
+
+    @property
+    def id(self) -> str:
+        return str(self._wire["id"])
+
+    @property
+    def expires_at(self) -> int:
+        return int(self._wire["expires_at"])
+
+    @property
+    def _input(self) -> Wire:
+        wire: Wire = self._wire["audio"]["input"]
+        return wire
+
+    @property
+    def transcribes(self) -> bool:
+        """Clients want to see what the caller said."""
+        return self._input["transcription"] is not None
+
+    @property
+    def creates_response(self) -> bool:
+        return bool((self._input["turn_detection"] or {}).get("create_response", False))
+
+    @property
+    def interrupts(self) -> bool:
+        return bool((self._input["turn_detection"] or {}).get("interrupt_response", False))
+
+    def listen(self, *, live: bool) -> Listen:
+        """How the voice activity stage is to listen. ``live``: the server can do live transcripts."""
+        detection = self._input["turn_detection"]
+        language = (self._input["transcription"] or {}).get("language") or ""
+        if detection is None:
+            return Listen(turn_detection=False, live=False, language=language)
+        if detection["type"] == "semantic_vad":
+            silence = _SEMANTIC_SILENCE_MS[detection["eagerness"]]
+            detection = _TURN_DETECTION["server_vad"] | {"silence_duration_ms": silence}
+        return Listen(
+            threshold=detection["threshold"],
+            prefix_padding_ms=detection["prefix_padding_ms"],
+            soft_end_ms=min(SOFT_END_MS, detection["silence_duration_ms"]),
+            silence_ms=detection["silence_duration_ms"],
+            live=live and self.transcribes,
+            language=language,
+        )
+
+    def response(self, overrides: Any = None) -> ResponseConfig:
+        """The settings of one response. Raises ProtocolError for wrong ``response.create`` members."""
+        checked = _response(overrides, "response") if overrides is not None else {}
+        audio = _merge(self._wire["audio"]["output"], checked.get("audio", {}).get("output", {}))
+        if isinstance(audio["voice"], dict):
+            audio["voice"] = audio["voice"]["id"]
+        merged = self._wire | {name: value for name, value in checked.items() if name in _SHARED}
+        modalities = tuple(merged["output_modalities"])
+        limit = merged["max_output_tokens"]
+        given = checked.get("input")
+        return ResponseConfig(
+            instructions=merged["instructions"],
+            tools=tuple(map(_as_tool, merged["tools"])),
+            tool_choice=_choice(merged["tool_choice"]),
+            max_output_tokens=None if limit == "inf" else limit,
+            voice=Voice(audio["voice"], audio["speed"]) if modalities == ("audio",) else None,
+            modalities=modalities,
+            output={"format": audio["format"], "voice": audio["voice"]},
+            metadata=checked.get("metadata"),
+            out_of_band=checked.get("conversation") == "none",
+            input=None if given is None else tuple(given),
+        )
+
+
+def _merge(current: Wire, patch: Wire) -> Wire:
+    merged = dict(current)
+    for name, value in patch.items():
+        if name == "turn_detection" and value is not None:
+            before = current.get(name) or {}
+            base = before if before.get("type") == value["type"] else _TURN_DETECTION[value["type"]]
+            merged[name] = base | value
+        elif name == "transcription" and value is not None:
+            merged[name] = _TRANSCRIPTION | (current.get(name) or {}) | value
+        elif name == "format":
+            merged[name] = {"rate": 24_000} | value if value["type"] == "audio/pcm" else value
+        elif isinstance(value, dict) and isinstance(current.get(name), dict):
+            merged[name] = _merge(current[name], value)
+        else:
+            merged[name] = copy.deepcopy(value)
+    return merged
+
+
+def _as_tool(wire: Wire) -> Tool:
+    parameters = wire.get("parameters") or {"type": "object", "properties": {}}
+    return Tool(wire["name"], wire.get("description") or "", json.dumps(parameters))
+
+
+def _choice(wire: str | Wire) -> str:
+    return wire if isinstance(wire, str) else str(wire["name"])

@@ -1,0 +1,92 @@
+"""The default conversation: items in order, and what the model is shown of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from units.messages import Message, ToolCall, ToolResult
+from units.realtime.errors import ProtocolError
+
+Item = dict[str, Any]
+"""A conversation item as it stands on the wire (without audio)."""
+
+
+class Conversation:
+    """Items by id, in order. Owned by one RealtimeService."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        self._items: list[Item] = []
+
+    def __contains__(self, item_id: object) -> bool:
+        return any(item["id"] == item_id for item in self._items)
+
+    def find(self, item_id: str) -> Item | None:
+        return next((item for item in self._items if item["id"] == item_id), None)
+
+    def previous_id(self, item_id: str) -> str | None:
+        """Id of the item in front of ``item_id``; None for the first."""
+        index = self._index(item_id)
+        return self._items[index - 1]["id"] if index else None
+
+    @property
+    def last_id(self) -> str | None:
+        return self._items[-1]["id"] if self._items else None
+
+    def insert(self, item: Item, previous_item_id: str | None = None) -> None:
+        """After ``previous_item_id``; ``root`` is the front, None or "" the tail. Raises ProtocolError."""
+        if item["id"] in self:
+            message = f"Error adding item: an item with id '{item['id']}' already exists."
+            raise ProtocolError("invalid_value", message, "item.id")
+        self._items.insert(self._place(previous_item_id), item)
+
+    def _place(self, previous_item_id: str | None) -> int:
+        if not previous_item_id:
+            return len(self._items)
+        if previous_item_id == "root":
+            return 0
+        if previous_item_id not in self:
+            raise ProtocolError(
+                "item_create_invalid_previous_item_id",
+                f"Error adding item: the previous item with id '{previous_item_id}' does not exist.",
+                "previous_item_id",
+            )
+        return self._index(previous_item_id) + 1
+
+    def delete(self, item_id: str) -> None:
+        del self._items[self._index(item_id)]
+
+    def calls(self, call_id: str) -> bool:
+        """Whether the conversation holds a function call with this id."""
+        return any(item["type"] == "function_call" and item["call_id"] == call_id for item in self._items)
+
+    def history(self) -> tuple[Message | ToolCall | ToolResult, ...]:
+        """An immutable snapshot for the model: what was said and heard, calls and their results."""
+        return history(self._items)
+
+    def _index(self, item_id: str) -> int:
+        return next(index for index, item in enumerate(self._items) if item["id"] == item_id)
+
+
+def history(items: list[Item]) -> tuple[Message | ToolCall | ToolResult, ...]:
+    """What a model is shown of ``items``; those in which nothing was said are left out."""
+    return tuple(entry for item in items if (entry := _entry(item)) is not None)
+
+
+def _entry(item: Item) -> Message | ToolCall | ToolResult | None:
+    match item["type"]:
+        case "function_call":
+            return ToolCall(item["call_id"], item["name"], item["arguments"])
+        case "function_call_output":
+            return ToolResult(item["call_id"], item["output"])
+        case "message":
+            text = text_of(item)
+            images = tuple(p["image_url"] for p in item["content"] if p["type"] == "input_image")
+            return Message(item["role"], text, images) if text or images else None
+    return None
+
+
+def text_of(item: Item) -> str:
+    """All that was written or said in a message, in one string."""
+    parts = (part.get("text") or part.get("transcript") or "" for part in item["content"])
+    return " ".join(part for part in parts if part).strip()

@@ -1,0 +1,69 @@
+"""What the service wants done. The session driver performs effects in order, on the loop thread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from units.messages import Audio, Clear, Commit, Generate, Int16, Listen, Say
+from units.scope import CancelScope
+
+
+@dataclass(frozen=True, slots=True)
+class SendEvent:
+    """Send this server event to the client."""
+
+    event: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Give this work to the mouth, under ``scope``."""
+
+    scope: CancelScope
+    work: Generate | Say
+
+
+@dataclass(frozen=True, slots=True)
+class Hear:
+    """Put this into the ears' stream."""
+
+    body: Listen | Clear | Commit
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Append:
+    """More sound from the client: int16 mono at 24 kHz."""
+
+    samples: Int16
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """Append speech to the output queue under the response's id."""
+
+    response_id: str
+    item_id: str
+    audio: Audio
+
+
+@dataclass(frozen=True, slots=True)
+class FinishPlaying:
+    """No more speech will come for this response."""
+
+    response_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class FlushPlayout:
+    """Forget all speech that was not heard yet; the driver answers with ``service.flushed``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """End the session."""
+
+    reason: str
+
+
+Effect = SendEvent | Submit | Hear | Append | Play | FinishPlaying | FlushPlayout | Close

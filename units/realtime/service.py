@@ -1,0 +1,677 @@
+"""RealtimeService: the OpenAI Realtime protocol of one session, pure.
+
+Events and envelopes go in, effects come out, in order. It owns the conversation, the caller's turns and
+every response that is not done; it knows no threads, clock or sockets, and what it is told about sound
+it is told by the session driver. A response's output counts only while its scope is in ``_responses``:
+that one look-up is the gate that keeps stale output from the client.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import copy
+import logging
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from units.messages import (
+    Audio,
+    Clear,
+    Commit,
+    Committed,
+    End,
+    Envelope,
+    Failed,
+    Generate,
+    Message,
+    Say,
+    SpeechEnded,
+    SpeechPaused,
+    SpeechResumed,
+    SpeechStarted,
+    TextDelta,
+    TextFinished,
+    ToolCalled,
+    TranscriptDelta,
+    TranscriptFailed,
+    TranscriptFinal,
+)
+from units.playout import Heard
+from units.realtime.config import ResponseConfig, SessionConfig
+from units.realtime.conversation import Conversation, Item, history
+from units.realtime.effects import (
+    Append,
+    Close,
+    Effect,
+    FlushPlayout,
+    Hear,
+    SendEvent,
+    Submit,
+)
+from units.realtime.errors import ProtocolError, missing, wrong_type, wrong_value
+from units.realtime.items import read_item
+from units.realtime.parse import Event, parse_event
+from units.realtime.response import Response, ResponseState
+from units.scope import CancelScope
+from units.turns import SpeculativeTurnTracker, Turn
+
+logger = logging.getLogger(__name__)
+
+Step = Iterator[Effect | dict[str, Any]]
+"""Effects, and server events still without their ``event_id``."""
+
+
+def random_id(prefix: str) -> str:
+    """An id such as ``item_5f2a…``: 22 hexadecimal digits, since some clients allow 32 characters."""
+    return f"{prefix}_{secrets.token_hex(11)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceConfig:
+    """What the operator decided for all sessions."""
+
+    model: str = "duologue"
+    instructions: str = ""
+    voice: str = "default"
+    live_transcripts: bool = True
+    apology: str = "Sorry, something went wrong. Please try again."
+    """Spoken when the model fails."""
+    expires_in: int = 3600
+    """Length of a session, in seconds."""
+
+
+class RealtimeService:
+    """One session's protocol state. All methods return the effects to perform, in order.
+
+    ``now`` is a Unix timestamp, read once for the session's ``expires_at``.
+    """
+
+    def __init__(
+        self,
+        scope: CancelScope,
+        config: ServiceConfig = ServiceConfig(),
+        *,
+        now: float = 0.0,
+        new_id: Callable[[str], str] = random_id,
+    ) -> None:
+        self.scope = scope
+        self.conversation = Conversation(new_id("conv"))
+        self.session = SessionConfig.default(
+            id=new_id("sess"),
+            model=config.model,
+            instructions=config.instructions,
+            voice=config.voice,
+            expires_at=int(now) + config.expires_in,
+        )
+        self._config = config
+        self._new_id = new_id
+        self._turns = SpeculativeTurnTracker()
+        self._responses: dict[CancelScope, Response] = {}
+        self._audible: dict[str, Response] = {}  # by id: spoken, and not known to have been heard to the end
+        self._deferred: list[Event] = []  # response.create that waits for the words of a manual turn
+        self._commits = 0  # manual commits that the ears have not answered yet
+        self._unanswered = False  # a turn ended while a response was not to be interrupted
+        self._handlers: dict[str, Callable[[Event], Step]] = {
+            "session.update": self._session_update,
+            "input_audio_buffer.append": self._input_append,
+            "input_audio_buffer.commit": self._input_commit,
+            "input_audio_buffer.clear": self._input_clear,
+            "output_audio_buffer.clear": self._output_clear,
+            "conversation.item.create": self._item_create,
+            "conversation.item.retrieve": self._item_retrieve,
+            "conversation.item.delete": self._item_delete,
+            "conversation.item.truncate": self._item_truncate,
+            "response.create": self._response_create,
+            "response.cancel": self._response_cancel,
+        }
+
+    # --- what happens to a session ---------------------------------------------------------------
+
+    def open(self) -> list[Effect]:
+        """The client is there."""
+        return self._perform(self._open())
+
+    def _open(self) -> Step:
+        yield {"type": "session.created", "session": self.session.wire()}
+        yield Hear(self.session.listen(live=self._config.live_transcripts))
+
+    def handle(self, message: str | bytes) -> list[Effect]:
+        """A client event as it arrived. Never raises: what is wrong with it becomes one ``error``."""
+        event: Event = {}
+        try:
+            event = parse_event(message)
+            return self._perform(self._dispatch(event))
+        except ProtocolError as error:
+            logger.info("client error %s: %s", error.code, error.param)
+            return self._perform(iter([self._error(error, event.get("event_id"))]))
+
+    def _dispatch(self, event: Event) -> Step:
+        handler = self._handlers.get(event["type"])
+        if handler is None:
+            raise wrong_value("type", event["type"], self._handlers)
+        return handler(event)
+
+    def receive(self, envelope: Envelope) -> list[Effect]:
+        """Something came out of a line."""
+        response = self._responses.get(envelope.scope)
+        if response is not None:
+            return self._perform(self._advance(response, envelope.body))
+        if envelope.scope is self.scope and not self.scope.cancelled:
+            return self._perform(self._hear(envelope.body))
+        return []
+
+    def playout_started(self, response_id: str) -> list[Effect]:
+        """The first sound of this response is on its way to the caller."""
+        return self._perform(iter([{"type": "output_audio_buffer.started", "response_id": response_id}]))
+
+    def playout_stopped(self, heard: Heard) -> list[Effect]:
+        """The response was heard to its end."""
+        response = self._audible.pop(heard.tag, None)
+        if response is not None and response.text != response.queued_text:
+            self._trim(response, heard.text)
+        return self._perform(iter([{"type": "output_audio_buffer.stopped", "response_id": heard.tag}]))
+
+    def flushed(self, heard: Iterable[Heard]) -> list[Effect]:
+        """Answer to FlushPlayout: how far the speech got that was in the queue."""
+        return self._perform(self._flushed({each.tag: each for each in heard}))
+
+    @property
+    def deadline(self) -> float:
+        """When :meth:`handle_timer` is to be called, as a Unix timestamp."""
+        return float(self.session.expires_at)
+
+    def handle_timer(self, now: float) -> list[Effect]:
+        """The session is over at its ``expires_at``."""
+        if now < self.deadline:
+            return []
+        message = "Your session hit the maximum duration."
+        error = self._error(ProtocolError("session_expired", message), None)
+        return self._perform(iter([error, Close("session expired")]))
+
+    @property
+    def active(self) -> Response | None:
+        """The response that is being made for the default conversation and has been announced."""
+        live = (r for r in self._responses.values() if r.state is ResponseState.LIVE)
+        return next((r for r in live if not r.config.out_of_band), None)
+
+    @property
+    def held(self) -> Response | None:
+        """The response that is being made on speculation."""
+        return next((r for r in self._responses.values() if r.state is ResponseState.HELD), None)
+
+    def _perform(self, steps: Step) -> list[Effect]:
+        return [self._event(step) if isinstance(step, dict) else step for step in steps]
+
+    def _event(self, event: dict[str, Any]) -> SendEvent:
+        return SendEvent({"type": event["type"], "event_id": self._new_id("event"), **event})
+
+    def _error(self, error: ProtocolError, event_id: object) -> dict[str, Any]:
+        known = event_id if isinstance(event_id, str) else None
+        return {"type": "error", "error": {**error.body(), "event_id": known}}
+
+    # --- what the caller says --------------------------------------------------------------------
+
+    def _hear(self, body: object) -> Step:
+        match body:
+            case SpeechStarted(turn, audio_start_ms):
+                item_id = self._turns.started(turn, self._new_id("item")).item_id
+                yield {
+                    "type": "input_audio_buffer.speech_started",
+                    "audio_start_ms": audio_start_ms,
+                    "item_id": item_id,
+                }
+                if self.session.interrupts:
+                    yield from self._interrupt()
+            case SpeechPaused(turn, revision):
+                self._turns.paused(turn, revision)
+            case SpeechResumed(turn):
+                self._turns.resumed(turn)
+                self._withdraw()
+            case SpeechEnded(turn, audio_end_ms):
+                yield from self._end_turn(self._turns.ended(turn), audio_end_ms)
+            case Committed():
+                yield from self._committed(body)
+            case TranscriptDelta(turn, text):
+                yield from self._live_transcript(turn, text)
+            case TranscriptFinal(turn, revision, text, seconds):
+                yield from self._transcribed(self._turns.transcribed(turn, revision, text, seconds))
+            case TranscriptFailed(turn, revision, reason):
+                yield from self._transcribed(self._turns.transcribed(turn, revision, "", failure=reason))
+            case Failed(stage, reason):
+                error = ProtocolError("server_error", f"The {stage} stage failed.", type="server_error")
+                yield self._error(error, None)
+                yield Close(reason)
+
+    def _interrupt(self) -> Step:
+        """The caller speaks: whatever is being said or made stops, also when it is complete already."""
+        self._unanswered = False
+        if (response := self.active) is not None:
+            yield from self._cancel(response, "turn_detected")
+        if self._audible:
+            yield FlushPlayout()
+
+    def _withdraw(self) -> None:
+        """The caller went on: what was made on speculation never existed."""
+        if (response := self.held) is not None:
+            self._finish_quietly(response)
+
+    def _finish_quietly(self, response: Response) -> None:
+        del self._responses[response.scope]
+        for _ in response.end("cancelled", None):
+            raise AssertionError("a held response has nothing to say")
+
+    def _end_turn(self, turn: Turn, audio_end_ms: int) -> Step:
+        yield {
+            "type": "input_audio_buffer.speech_stopped",
+            "audio_end_ms": audio_end_ms,
+            "item_id": turn.item_id,
+        }
+        yield from self._commit(turn)
+        if turn.text is not None:
+            yield from self._recognised(turn, turn.text)
+
+    def _commit(self, turn: Turn) -> Step:
+        item: Item = {
+            "id": turn.item_id,
+            "object": "realtime.item",
+            "type": "message",
+            "status": "completed",
+            "role": "user",
+            "content": [{"type": "input_audio", "transcript": turn.text}],
+        }
+        previous = self.conversation.last_id
+        yield {
+            "type": "input_audio_buffer.committed",
+            "previous_item_id": previous,
+            "item_id": turn.item_id,
+        }
+        yield from self._add_item(item, None)
+
+    def _committed(self, notice: Committed) -> Step:
+        self._commits -= 1
+        if notice.audio_ms < 100:
+            yield self._error(
+                ProtocolError(
+                    "input_audio_buffer_commit_empty",
+                    "Error committing input audio buffer: buffer too small. Expected at least 100ms of "
+                    f"audio, but buffer only has {notice.audio_ms:.2f}ms of audio.",
+                ),
+                None,
+            )
+        else:
+            self._withdraw()
+            turn = self._turns.committed(notice.turn, notice.item_id, notice.revision)
+            yield from self._commit(turn)
+        yield from self._run_deferred()
+
+    def _live_transcript(self, number: int, text: str) -> Step:
+        turn = self._turns.known(number)
+        if turn is not None and self.session.transcribes:
+            yield {
+                "type": "conversation.item.input_audio_transcription.delta",
+                "item_id": turn.item_id,
+                "content_index": 0,
+                "delta": text,
+            }
+
+    def _transcribed(self, turn: Turn | None) -> Step:
+        if turn is None or turn.text is None:
+            return
+        if turn.committed:
+            yield from self._recognised(turn, turn.text)
+        elif turn.text and self._may_answer:
+            yield from self._speculate(turn.text)
+
+    @property
+    def _may_answer(self) -> bool:
+        return self.session.creates_response and self.active is None and self.held is None
+
+    def _speculate(self, text: str) -> Step:
+        """Answer before the turn is certain to be over, and keep the answer back."""
+        config = self.session.response()
+        prompt = (*self.conversation.history(), Message("user", text))
+        response = self._new_response(config)
+        yield Submit(response.scope, _request(config, prompt))
+
+    def _recognised(self, turn: Turn, text: str) -> Step:
+        """The turn is over and its words are known, or known to be lost."""
+        if turn.failure is not None:
+            yield from self._not_recognised(turn, turn.failure)
+        else:
+            yield from self._heard(turn, text)
+        yield from self._run_deferred()
+
+    def _heard(self, turn: Turn, text: str) -> Step:
+        if (item := self.conversation.find(turn.item_id)) is not None:
+            item["content"][0]["transcript"] = text
+        if self.session.transcribes:
+            yield {
+                "type": "conversation.item.input_audio_transcription.completed",
+                "item_id": turn.item_id,
+                "content_index": 0,
+                "transcript": text,
+                "usage": {"type": "duration", "seconds": round(turn.seconds, 3)},
+            }
+        yield from self._answer(text)
+
+    def _answer(self, text: str) -> Step:
+        if (response := self.held) is not None:
+            yield from self._release(response)
+        elif not text or not self.session.creates_response or self._turns.speaking:
+            return
+        elif self.active is not None:
+            self._unanswered = True
+        else:
+            yield from self._respond_to_turn()
+
+    def _not_recognised(self, turn: Turn, reason: str) -> Step:
+        if self.session.transcribes:
+            yield {
+                "type": "conversation.item.input_audio_transcription.failed",
+                "item_id": turn.item_id,
+                "content_index": 0,
+                "error": {"type": "server_error", "code": "transcription_failed", "message": reason},
+            }
+        if self.session.creates_response and self.active is None and not self._turns.speaking:
+            response = self._new_response(self.session.response())
+            yield from response.release()
+            yield from self._fail(response, "stt", reason)
+
+    # --- responses -------------------------------------------------------------------------------
+
+    def _new_response(self, config: ResponseConfig) -> Response:
+        id = self._new_id("resp")
+        scope = CancelScope(id, self.scope)
+        conversation = None if config.out_of_band else self.conversation
+        response = Response(id, scope, config, conversation, self._new_id)
+        self._responses[scope] = response
+        return response
+
+    def _respond(self, config: ResponseConfig, prompt: tuple[Any, ...]) -> Step:
+        """A response that is announced at once."""
+        response = self._new_response(config)
+        yield from response.release()
+        yield Submit(response.scope, _request(config, prompt))
+
+    def _respond_to_turn(self) -> Step:
+        yield from self._respond(self.session.response(), self.conversation.history())
+
+    def _prompt(self, config: ResponseConfig) -> tuple[Any, ...]:
+        if config.input is None:
+            return self.conversation.history()
+        items = []
+        for index, given in enumerate(config.input):
+            items.append(self._given_item(given, f"response.input[{index}]"))
+        return history(items)
+
+    def _given_item(self, given: Any, path: str) -> Item:
+        if isinstance(given, dict) and given.get("type") == "item_reference":
+            item = self.conversation.find(str(given.get("id")))
+            if item is None:
+                raise wrong_value(f"{path}.id", given.get("id"), "ids of items in the conversation")
+            return item
+        return read_item(given, self._new_id("item"), path)
+
+    def _release(self, response: Response) -> Step:
+        yield from response.release()
+        held, response.held = response.held, []
+        for body in held:
+            if self._responses.get(response.scope) is response:
+                yield from self._advance(response, body)
+
+    def _advance(self, response: Response, body: object) -> Step:
+        if response.state is ResponseState.HELD:
+            response.held.append(body)
+            return
+        match body:
+            case TextDelta(text):
+                yield from response.add_text(text)
+                self._listen_to(response)
+            case Audio():
+                yield from response.add_audio(body)
+                self._listen_to(response)
+            case ToolCalled(call):
+                yield from response.add_call(call)
+            case TextFinished(finish):
+                if response.failure is None:
+                    response.finish_reason = finish
+            case Failed(stage, reason):
+                yield from self._fail(response, stage, reason)
+            case End():
+                yield from self._finish(response, *_outcome(response))
+
+    def _listen_to(self, response: Response) -> None:
+        if response.config.spoken:
+            self._audible[response.id] = response
+
+    def _fail(self, response: Response, stage: str, reason: str) -> Step:
+        """The model's fault: say so aloud if anything can still be said, then the response is failed."""
+        again = response.failure is not None
+        response.failure = response.failure or reason
+        if again or stage == "tts" or not response.config.spoken or not self._config.apology:
+            yield from self._finish(response, *_outcome(response))
+            return
+        self._responses.pop(response.scope, None)
+        response.scope.cancel()
+        response.scope = CancelScope(f"{response.id} apology", self.scope)
+        self._responses[response.scope] = response
+        space = " " if response.text else ""
+        yield Submit(response.scope, Say(space + self._config.apology, response.config.voice))
+
+    def _finish(self, response: Response, status: str, details: dict[str, Any] | None) -> Step:
+        self._responses.pop(response.scope, None)
+        yield from response.end(status, details)
+        if self._unanswered and self.active is None:
+            self._unanswered = False
+            yield from self._respond_to_turn()
+
+    def _cancel(self, response: Response, reason: str) -> Step:
+        yield from self._finish(response, "cancelled", {"type": "cancelled", "reason": reason})
+
+    def _flushed(self, heard: dict[str, Heard]) -> Step:
+        audible, self._audible = self._audible, {}
+        for id, response in audible.items():
+            if id in heard:
+                yield {"type": "output_audio_buffer.cleared", "response_id": id}
+            if response.state is not ResponseState.DONE and id not in heard:
+                self._audible[id] = response  # its sound is still being made, and may be heard
+                continue
+            place = heard.get(id, Heard(id, 0, ""))
+            if (item := self._trim(response, place.text)) is not None:
+                yield {
+                    "type": "conversation.item.truncated",
+                    "item_id": item["id"],
+                    "content_index": 0,
+                    "audio_end_ms": place.audio_ms,
+                }
+
+    def _trim(self, response: Response, text: str) -> Item | None:
+        """Remember only what was heard of the response; its item, if it is in the conversation."""
+        item = response.message
+        if item is None or response.config.out_of_band or item["id"] not in self.conversation:
+            return None
+        item["content"] = [{"type": "output_audio", "transcript": text.strip()}]
+        return item
+
+    # --- client events ---------------------------------------------------------------------------
+
+    def _session_update(self, event: Event) -> Step:
+        if "session" not in event:
+            raise missing("session")
+        before = self.session.listen(live=self._config.live_transcripts)
+        self.session = self.session.updated(event["session"])
+        self._withdraw()  # what is being made on speculation was made with the old settings
+        after = self.session.listen(live=self._config.live_transcripts)
+        if after != before:
+            yield Hear(after)
+        if before.turn_detection and not after.turn_detection:
+            self._drop_turn()
+        yield {"type": "session.updated", "session": self.session.wire()}
+
+    def _drop_turn(self) -> None:
+        """The unfinished turn will never be."""
+        self._withdraw()
+        self._turns.clear()
+
+    def _input_append(self, event: Event) -> Step:
+        if "audio" not in event:
+            raise missing("audio")
+        if not isinstance(event["audio"], str):
+            raise wrong_type("audio", "base64 text", event["audio"])
+        try:
+            raw = base64.b64decode(event["audio"], validate=True)
+        except (binascii.Error, ValueError):
+            raise ProtocolError("invalid_value", "Invalid 'audio': not valid base64.", "audio") from None
+        if len(raw) % 2:
+            message = "Invalid 'audio': 16-bit samples need an even number of bytes."
+            raise ProtocolError("invalid_value", message, "audio")
+        yield Append(np.frombuffer(raw, "<i2"))
+
+    def _input_commit(self, event: Event) -> Step:
+        turn = self._turns.current
+        self._commits += 1
+        yield Hear(Commit(turn.item_id if turn else self._new_id("item")))
+
+    def _input_clear(self, event: Event) -> Step:
+        self._drop_turn()
+        yield Hear(Clear())
+        yield {"type": "input_audio_buffer.cleared"}
+
+    def _output_clear(self, event: Event) -> Step:
+        if self._audible:
+            yield FlushPlayout()
+
+    def _item_create(self, event: Event) -> Step:
+        if "item" not in event:
+            raise missing("item")
+        item = read_item(event["item"], self._new_id("item"))
+        if item["type"] == "function_call_output" and not self.conversation.calls(item["call_id"]):
+            raise wrong_value("item.call_id", item["call_id"], "call ids of this conversation")
+        previous = event.get("previous_item_id")
+        if previous is not None and not isinstance(previous, str):
+            raise wrong_type("previous_item_id", "a string", previous)
+        self._withdraw()  # speculation did not know of this item
+        yield from self._add_item(item, previous)
+
+    def _add_item(self, item: Item, previous_item_id: str | None) -> Step:
+        self.conversation.insert(item, previous_item_id)
+        fields = {
+            "previous_item_id": self.conversation.previous_id(item["id"]),
+            "item": copy.deepcopy(item),
+        }
+        yield {"type": "conversation.item.added", **fields}
+        yield {"type": "conversation.item.done", **copy.deepcopy(fields)}
+
+    def _item_retrieve(self, event: Event) -> Step:
+        item = self._existing_item(event, "retrieve", "retrieving")
+        yield {"type": "conversation.item.retrieved", "item": copy.deepcopy(item)}
+
+    def _item_delete(self, event: Event) -> Step:
+        item = self._existing_item(event, "delete", "deleting")
+        self.conversation.delete(item["id"])
+        yield {"type": "conversation.item.deleted", "item_id": item["id"]}
+
+    def _item_truncate(self, event: Event) -> Step:
+        item = self._existing_item(event, "truncate", "truncating")
+        for name in ("content_index", "audio_end_ms"):
+            if name not in event:
+                raise missing(name)
+            if isinstance(event[name], bool) or not isinstance(event[name], int) or event[name] < 0:
+                raise wrong_type(name, "a non-negative integer", event[name])
+        parts = item.get("content") or []
+        if item.get("role") != "assistant" or any(part["type"] != "output_audio" for part in parts):
+            raise ProtocolError(None, "Only model output audio messages can be truncated")
+        response = next((r for r in self._audible.values() if r.message is item), None)
+        if response is not None:
+            # Over WebRTC the server owns the playback clock: what was heard is known better here.
+            yield FlushPlayout()
+            return
+        yield {
+            "type": "conversation.item.truncated",
+            "item_id": item["id"],
+            "content_index": event["content_index"],
+            "audio_end_ms": event["audio_end_ms"],
+        }
+
+    def _existing_item(self, event: Event, verb: str, doing: str) -> Item:
+        if "item_id" not in event:
+            raise missing("item_id")
+        if not isinstance(event["item_id"], str):
+            raise wrong_type("item_id", "a string", event["item_id"])
+        item = self.conversation.find(event["item_id"])
+        if item is None:
+            message = f"Error {doing} item: the item with id '{event['item_id']}' does not exist."
+            raise ProtocolError(f"item_{verb}_invalid_item_id", message)
+        return item
+
+    def _response_create(self, event: Event) -> Step:
+        config = self.session.response(event.get("response"))
+        if not config.out_of_band and (self._commits or self._turns.unheard) and config.input is None:
+            self._deferred.append(event)
+            return
+        active = self.active
+        if active is not None and not config.out_of_band:
+            raise ProtocolError(
+                "conversation_already_has_active_response",
+                f"Conversation already has an active response in progress: {active.id}. Wait until the "
+                "response is finished before creating a new one.",
+            )
+        prompt = self._prompt(config)
+        self._withdraw()
+        yield from self._respond(config, prompt)
+
+    def _run_deferred(self) -> Step:
+        """Requests that waited for the caller's words."""
+        if self._commits or self._turns.unheard:
+            return
+        deferred, self._deferred = self._deferred, []
+        for event in deferred:
+            try:
+                yield from self._response_create(event)
+            except ProtocolError as error:
+                yield self._error(error, event.get("event_id"))
+
+    def _response_cancel(self, event: Event) -> Step:
+        wanted = event.get("response_id")
+        response = self.active
+        if wanted is not None:
+            response = next(
+                (r for r in self._responses.values() if r.id == wanted and r.state is ResponseState.LIVE),
+                None,
+            )
+        if response is None:
+            message = "Cancellation failed: no active response found"
+            raise ProtocolError("response_cancel_not_active", message)
+        yield from self._cancel(response, "client_cancelled")
+        if response.id in self._audible and not response.queued_text:
+            del self._audible[response.id]
+            self._trim(response, "")
+
+
+def _request(config: ResponseConfig, prompt: tuple[Any, ...]) -> Generate:
+    return Generate(
+        history=prompt,
+        instructions=config.instructions,
+        tools=config.tools,
+        tool_choice=config.tool_choice,
+        max_output_tokens=config.max_output_tokens,
+        voice=config.voice,
+    )
+
+
+def _outcome(response: Response) -> tuple[str, dict[str, Any] | None]:
+    """Status and its details, for a response whose stream has ended."""
+    if response.failure is not None:
+        error = {"type": "server_error", "code": "server_error", "message": response.failure}
+        return "failed", {"type": "failed", "error": error}
+    reason = response.finish_reason.reason if response.finish_reason else "stop"
+    if reason == "length":
+        return "incomplete", {"type": "incomplete", "reason": "max_output_tokens"}
+    if reason == "content_filter":
+        return "incomplete", {"type": "incomplete", "reason": "content_filter"}
+    return "completed", None

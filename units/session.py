@@ -1,0 +1,144 @@
+"""Session: one conversation on a claimed unit. It drives the pure service: events and envelopes in,
+effects performed in order, all on the event loop thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from units.messages import Envelope, Float32, Int16, Pcm
+from units.playout import Heard
+from units.realtime.effects import (
+    Append,
+    Close,
+    Effect,
+    FinishPlaying,
+    FlushPlayout,
+    Hear,
+    Play,
+    SendEvent,
+    Submit,
+)
+from units.realtime.service import RealtimeService, ServiceConfig
+from units.resample import EarResampler
+from units.scope import CancelScope
+
+if TYPE_CHECKING:
+    from units.unit import PipelineUnit
+
+logger = logging.getLogger(__name__)
+
+
+class Transport(Protocol):
+    """The client's end, as a session sees it. Called on the loop thread; neither method blocks or raises."""
+
+    def send(self, event: dict[str, Any]) -> None:
+        """One server event. Sent in order; kept until the client is there."""
+
+    def close(self, reason: str) -> None:
+        """The session is over, and why. Called at most once."""
+
+
+class Session:
+    """Owned by its unit. ``close`` may be called at any time, any number of times."""
+
+    def __init__(self, unit: PipelineUnit, name: str, config: ServiceConfig) -> None:
+        self.unit = unit
+        self.name = name
+        self.scope = CancelScope(name)
+        self.service = RealtimeService(self.scope, config, now=time.time())
+        self.closed = False
+        self._transport: Transport | None = None
+        self._appended = EarResampler(24_000)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def attach(self, transport: Transport) -> None:
+        """The client is there: send ``session.created`` and begin to listen."""
+        assert self._transport is None, "a session has one transport"
+        self._transport = transport
+        self.unit.output_queue.on_started = self._playout_started
+        self.unit.output_queue.on_stopped = self._playout_stopped
+        self._set_timer()
+        self._run(self.service.open)
+
+    def hear(self, samples: Float32) -> None:
+        """Sound from the caller: float32 mono at 16 kHz, any length. The array must not change any more."""
+        if not self.closed:
+            self.unit.hear(self.scope, Pcm(samples))
+
+    def handle(self, message: str | bytes) -> None:
+        """A client event as it arrived. What is wrong with it is answered; nothing is raised."""
+        self._run(self.service.handle, message)
+
+    def receive(self, envelope: Envelope) -> None:
+        """Something came out of one of the unit's lines."""
+        self._run(self.service.receive, envelope)
+
+    def close(self, reason: str = "hung up") -> None:
+        """Release the unit; it can be claimed again once it has drained."""
+        if self.closed:
+            return
+        self.closed = True
+        logger.info("%s closed: %s", self.name, reason)
+        if self._timer is not None:
+            self._timer.cancel()
+        self.unit.release(self)
+        if self._transport is not None:
+            self._transport.close(reason)
+
+    def _run(self, step: Callable[..., list[Effect]], *args: object) -> None:
+        """Our own fault ends this session, never the server."""
+        if self.closed:
+            return
+        try:
+            self._perform(step(*args))
+        except Exception:
+            logger.exception("%s failed", self.name)
+            self.close("internal error")
+
+    def _perform(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            if self.closed:
+                return
+            match effect:
+                case SendEvent(event):
+                    self._send(event)
+                case Submit(scope, work):
+                    self.unit.submit(scope, work)
+                case Hear(body):
+                    self.unit.hear(self.scope, body)
+                case Append(samples):
+                    self._append(samples)
+                case Play(response_id, _, audio):
+                    self.unit.output_queue.write(response_id, audio)
+                case FinishPlaying(response_id):
+                    self.unit.output_queue.finish(response_id)
+                case FlushPlayout():
+                    self._perform(self.service.flushed(self.unit.output_queue.flush()))
+                case Close(reason):
+                    self.close(reason)
+
+    def _send(self, event: dict[str, Any]) -> None:
+        logger.debug("%s > %s", self.name, event["type"])
+        if self._transport is not None:
+            self._transport.send(event)
+
+    def _append(self, samples: Int16) -> None:
+        self.unit.hear(self.scope, Pcm(self._appended.convert(samples)))
+
+    def _playout_started(self, response_id: str) -> None:
+        self._run(self.service.playout_started, response_id)
+
+    def _playout_stopped(self, heard: Heard) -> None:
+        self._run(self.service.playout_stopped, heard)
+
+    def _set_timer(self) -> None:
+        delay = max(0.0, self.service.deadline - time.time())
+        self._timer = asyncio.get_running_loop().call_later(delay, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._run(self.service.handle_timer, time.time() + 1)

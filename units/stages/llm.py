@@ -1,0 +1,38 @@
+"""The language model: a request in, text and calls out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from units.engines.base import LanguageModel
+from units.messages import Begin, Finish, Generate, Say, Token, ToolCall
+
+
+def answer(
+    requests: Iterable[Generate | Say], engine: LanguageModel
+) -> Iterator[Begin | Token | ToolCall | Finish]:
+    """Yield each answer as the engine streams it, opened by Begin and closed by one Finish."""
+    for request in requests:
+        yield Begin(request.voice)
+        if isinstance(request, Say):
+            yield Token(request.text)
+            yield Finish()
+            continue
+        finish = Finish()
+        tokens = engine.generate(request)
+        try:
+            for piece in tokens:
+                if isinstance(piece, Finish):
+                    finish = piece
+                else:
+                    yield piece
+        finally:
+            _close(tokens)
+        yield finish
+
+
+def _close(tokens: Iterator[object]) -> None:
+    """Closing the engine's iterator is how it learns that nobody wants the rest."""
+    close = getattr(tokens, "close", None)
+    if close is not None:
+        close()

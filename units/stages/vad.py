@@ -1,0 +1,239 @@
+"""Voice activity: from a stream of sound to turns.
+
+A turn starts with two loud chunks in a row and ends with silence. At a soft end, earlier than the end,
+what was said so far is sent to the recogniser on speculation; if the caller goes on, the next soft end
+sends it again, longer. All times are counted in samples, so the same sound gives the same turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from units.engines.base import VoiceActivityDetector, VoiceStream
+from units.messages import (
+    EAR_RATE,
+    Clear,
+    Commit,
+    Committed,
+    Float32,
+    Listen,
+    Notice,
+    Pcm,
+    Speech,
+    SpeechEnded,
+    SpeechPaused,
+    SpeechResumed,
+    SpeechStarted,
+)
+from units.scope import CancelScope
+
+CHUNK = 512
+"""Samples that the detector judges at a time: 32 ms."""
+
+_STEADY = 2
+"""Loud chunks in a row that make speech; one alone is a click."""
+
+_HYSTERESIS = 0.15
+"""Speech goes on until the probability is this much below the threshold (as silero's own iterator has it)."""
+
+_TAIL = EAR_RATE // 5
+"""Silence left at the end of an utterance for the recogniser, in samples."""
+
+_LIVE_EVERY = EAR_RATE
+"""Speech between two live transcripts, in samples."""
+
+_SETTLE_AFTER = 20 * EAR_RATE
+_SETTLE_AT_LATEST = 28 * EAR_RATE
+"""A turn this long is sent piece by piece, cut at the first dip, so that its end is transcribed quickly."""
+
+_KEEP = 300 * EAR_RATE
+"""Most sound kept for a manual commit; older sound is forgotten."""
+
+COMMIT_MIN_MS = 100
+"""A manual turn shorter than this is not committed."""
+
+
+def detect_turns(
+    bodies: Iterable[Pcm | Listen | Clear | Commit], detector: VoiceActivityDetector
+) -> Iterator[Speech | Notice]:
+    """Yield notices about the caller's turns, and their sound as Speech."""
+    ear = _Ear(detector.open())
+    for body in bodies:
+        match body:
+            case Pcm(samples):
+                yield from ear.hear(samples)
+            case Listen():
+                ear.listen(body)
+            case Clear():
+                ear.clear()
+            case Commit(item_id):
+                yield from ear.commit(item_id)
+
+
+class _Ear:
+    """One caller's sound, and where in a turn it is."""
+
+    def __init__(self, stream: VoiceStream) -> None:
+        self._stream = stream
+        self._rules = Listen()
+        self._rest: Float32 = np.zeros(0, np.float32)
+        self._heard = 0  # samples judged since the session began
+        self._turn = 0
+        self.clear()
+
+    def listen(self, rules: Listen) -> None:
+        if rules.turn_detection != self._rules.turn_detection:
+            self.clear()
+        self._rules = rules
+
+    def clear(self) -> None:
+        self._stream.reset()
+        self._speaking = False
+        self._reset_turn()
+
+    def _reset_turn(self) -> None:
+        self._kept: list[Float32] = []  # chunks: the prefix while idle, the utterance while speaking
+        self._revision = 0
+        self._loud = 0  # loud chunks in a row
+        self._quiet = 0  # samples of silence since the last speech
+        self._paused = False
+        self._fresh = 0  # samples since the last live transcript
+        self._said = 0  # samples of the turn that were settled
+        self._superseded = CancelScope("utterance")
+
+    def hear(self, samples: Float32) -> Iterator[Speech | Notice]:
+        """Judge whatever makes whole chunks; keep the rest for next time."""
+        sound = np.concatenate([self._rest, samples]) if len(self._rest) else samples
+        whole = len(sound) - len(sound) % CHUNK
+        for start in range(0, whole, CHUNK):
+            yield from self._judge(sound[start : start + CHUNK])
+        self._rest = sound[whole:].copy()
+
+    def _judge(self, chunk: Float32) -> Iterator[Speech | Notice]:
+        self._heard += CHUNK
+        self._kept.append(chunk)
+        if not self._rules.turn_detection:
+            self._forget(_KEEP)
+            return
+        probability = self._stream.probability(chunk)
+        floor = self._rules.threshold - (_HYSTERESIS if self._speaking else 0)
+        loud = probability >= max(floor, 0.01)
+        self._loud = self._loud + 1 if loud else 0
+        if self._speaking:
+            yield from self._follow()
+        elif self._loud >= _STEADY:
+            yield self._start()
+        else:
+            self._forget(self._prefix + _STEADY * CHUNK)
+
+    @property
+    def _prefix(self) -> int:
+        return self._rules.prefix_padding_ms * EAR_RATE // 1000
+
+    def _start(self) -> SpeechStarted:
+        self._forget(self._prefix + _STEADY * CHUNK)
+        self._speaking = True
+        self._turn += 1
+        self._fresh = 0
+        return SpeechStarted(self._turn, _ms(self._heard - self._length))
+
+    def _follow(self) -> Iterator[Speech | Notice]:
+        resumed = self._loud >= (_STEADY if self._paused else 1)
+        self._quiet = 0 if resumed else self._quiet + CHUNK
+        self._fresh += CHUNK
+        if not self._quiet:
+            yield from self._go_on()
+        elif not self._paused and self._quiet >= self._samples(self._rules.soft_end_ms):
+            yield from self._pause()
+        elif not self._paused and self._length >= _SETTLE_AFTER:
+            yield self._settle()
+        if self._quiet >= self._samples(self._rules.silence_ms):
+            yield from self._end()
+
+    def _go_on(self) -> Iterator[Speech | Notice]:
+        if self._paused:
+            self._paused = False
+            self._supersede()
+            yield SpeechResumed(self._turn)
+        if self._rules.live and self._fresh >= _LIVE_EVERY:
+            self._fresh = 0
+            yield self._speech("live")
+        if self._length >= _SETTLE_AT_LATEST:
+            yield self._settle()
+
+    def _pause(self) -> Iterator[Speech | Notice]:
+        self._paused = True
+        self._revision += 1
+        self._supersede()
+        yield SpeechPaused(self._turn, self._revision, _ms(self._heard - self._quiet))
+        yield self._speech("final")
+
+    def _end(self) -> Iterator[Speech | Notice]:
+        if not self._paused:  # a silence window shorter than the soft end
+            yield from self._pause()
+        yield SpeechEnded(self._turn, _ms(self._heard))
+        self._speaking = False
+        self._reset_turn()
+        self._stream.reset()
+
+    def _supersede(self) -> None:
+        self._superseded.cancel()
+        self._superseded = CancelScope("utterance")
+        self._fresh = 0
+
+    def _settle(self) -> Speech:
+        piece = self._speech("settled")
+        self._said += self._length
+        self._kept.clear()
+        self._superseded = CancelScope("utterance")
+        return piece
+
+    def _speech(self, purpose: str) -> Speech:
+        sound = np.concatenate(self._kept) if self._kept else np.zeros(0, np.float32)
+        if self._quiet > _TAIL:
+            sound = sound[: len(sound) - self._quiet + _TAIL]
+        scope = CancelScope("settled") if purpose == "settled" else self._superseded
+        return Speech(
+            self._turn,
+            self._revision,
+            sound,
+            purpose,  # type: ignore[arg-type]
+            scope,
+            self._rules.language,
+            self._said,
+        )
+
+    def commit(self, item_id: str) -> Iterator[Speech | Notice]:
+        """Manual turn: everything since the last commit, clear or turn."""
+        sound = np.concatenate([*self._kept, self._rest]) if self._kept else self._rest
+        audio_ms = _ms(len(sound))
+        if not self._speaking:
+            self._turn += 1
+        yield Committed(item_id, self._turn, self._revision + 1, audio_ms)
+        if audio_ms < COMMIT_MIN_MS:
+            return
+        self._superseded.cancel()
+        scope = CancelScope("utterance")
+        revision = self._revision + 1
+        yield Speech(self._turn, revision, sound, "final", scope, self._rules.language, self._said)
+        self._heard += len(self._rest)
+        self._rest = np.zeros(0, np.float32)
+        self.clear()
+
+    def _forget(self, keep: int) -> None:
+        while self._kept and self._length - CHUNK >= keep:
+            del self._kept[0]
+
+    @property
+    def _length(self) -> int:
+        return len(self._kept) * CHUNK
+
+    @staticmethod
+    def _samples(ms: int) -> int:
+        return ms * EAR_RATE // 1000
+
+
+def _ms(samples: int) -> int:
+    return samples * 1000 // EAR_RATE
