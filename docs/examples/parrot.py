@@ -1,0 +1,23 @@
+"""A language model that repeats what you say. Start it with: python parrot.py"""
+
+from collections.abc import Iterator
+
+from server.__main__ import main
+from units import EngineSettings, register
+from units.messages import Finish, Generate, Message, Token
+
+
+class Parrot:
+    def __init__(self, settings: EngineSettings) -> None:
+        self.greeting = settings.model or "You said:"
+
+    def generate(self, request: Generate) -> Iterator[Token | Finish]:
+        said = [entry.text for entry in request.history if isinstance(entry, Message)]
+        for word in [self.greeting, *said[-1].split()]:
+            yield Token(word + " ")
+        yield Finish()
+
+
+register("llm", "parrot", Parrot)
+if __name__ == "__main__":
+    raise SystemExit(main(["serve", "--llm-backend", "parrot"]))
