@@ -16,7 +16,14 @@ class Parser(argparse.ArgumentParser):
     """Says what is wrong in one sentence on stderr and exits with code 2."""
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(allow_abbrev=False, formatter_class=_Formatter, **kwargs)
+        super().__init__(**{"allow_abbrev": False, "formatter_class": _Formatter, **kwargs})
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As in the base, but the innermost parser refuses what it does not know, and so knows best."""
+        namespace, rest = super().parse_known_args(args, namespace)
+        if rest:
+            self.refuse(rest)
+        return namespace, rest
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")

@@ -16,16 +16,11 @@ from pydantic import BeforeValidator, Field, SecretStr, ValidationInfo, field_va
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from server.ice import IceServer, parse_ice_server
+from units.config import INSTRUCTIONS
 from units.engines.base import EngineSettings
 from units.engines.registry import available
 
 ENV_PREFIX = "DUOLOGUE_"
-
-DEFAULT_INSTRUCTIONS = (
-    "You are a friendly voice assistant. Your answers are spoken aloud: keep them to one or two short "
-    "sentences in plain words, without lists, headings, code, emoji or markdown. Answer in the language "
-    "you are spoken to. When you are not sure what was said, ask."
-)
 
 
 def _split(value: object) -> object:
@@ -87,7 +82,7 @@ class Settings(BaseSettings):
 
     instructions: str = _in(
         "Conversation",
-        DEFAULT_INSTRUCTIONS,
+        INSTRUCTIONS,
         "What the assistant is told about itself, unless the client says something else.",
     )
     language: str = _in(
@@ -175,7 +170,10 @@ class Settings(BaseSettings):
     @classmethod
     def _ice(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for server in value:
-            parse_ice_server(server)
+            try:
+                parse_ice_server(server)
+            except ValueError:
+                raise ValueError("must look like stun:HOST:PORT or turn:USER:PASSWORD@HOST:PORT") from None
         return value
 
     @field_validator("public_ip")

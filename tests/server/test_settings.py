@@ -7,6 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from server.flags import Parser, add_settings_flags, given_flags, hyphenated
+from server.ice import IceServer
 from server.settings import Settings, group_of, is_secret
 from server.settings_docs import render
 from server.settings_sources import SettingsError, load_settings
@@ -24,9 +25,7 @@ def _nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def from_command_line(*arguments: str) -> Settings:
     parser = Parser(prog="duologue serve")
     add_settings_flags(parser)
-    namespace, rest = parser.parse_known_args(hyphenated(arguments))
-    if rest:
-        parser.refuse(rest)
+    namespace = parser.parse_args(hyphenated(arguments))
     return load_settings(given_flags(namespace), namespace.config)
 
 
@@ -76,7 +75,7 @@ def test_settings_made_by_hand_ignore_the_environment(monkeypatch: pytest.Monkey
 
 def test_settings_are_frozen() -> None:
     with pytest.raises(ValidationError):
-        Settings().port = 1  # type: ignore[misc]
+        Settings().port = 1
 
 
 def test_the_file_may_be_named(tmp_path: Path) -> None:
@@ -103,10 +102,10 @@ def test_ice_servers_may_be_repeated_or_separated_by_commas(monkeypatch: pytest.
     flags = from_command_line("--ice-server", two[0], "--ice-server", two[1])
     monkeypatch.setenv("DUOLOGUE_ICE_SERVER", ", ".join(two))
     assert flags.ice_server == load_settings({}).ice_server == two
-    assert [server.as_json() for server in flags.ice_servers] == [
-        {"urls": ["stun:a:1"]},
-        {"urls": ["turn:b:2?transport=tcp"], "username": "u", "credential": "p@x"},
-    ]
+    assert flags.ice_servers == (
+        IceServer("stun:a:1"),
+        IceServer("turn:b:2?transport=tcp", "u", "p@x"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -123,7 +122,6 @@ def test_ice_servers_may_be_repeated_or_separated_by_commas(monkeypatch: pytest.
         ),
         ({"stt": "vosk"}, "--stt is 'vosk'; it must be one of: faster-whisper, openai, scripted, whisper"),
         ({"ice_server": ["http://a"]}, "--ice-server is 'http://a'; it must look like stun:HOST:PORT"),
-        ({"ice_server": ["turn:a:1"]}, "--ice-server is 'turn:a:1'; it needs a login for TURN"),
     ],
 )
 def test_a_bad_value_is_named_with_what_is_allowed(flags: dict[str, Any], sentence: str) -> None:

@@ -1,0 +1,112 @@
+"""The ``duologue`` command: serve, models, bench."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+from server.app import build_app
+from server.flags import Parser, add_settings_flags, given_flags, hyphenated
+from server.models_cli import add_models_command
+from server.running import CannotListen, run, say
+from server.settings import Settings
+from server.settings_sources import SettingsError, load_settings
+from server.startup import STARTUP, Report
+from units import EngineUnavailable, Pipeline, PipelineConfig, build_pipeline
+
+Subparsers = Any
+"""What argparse returns from ``add_subparsers``, whose type has no public name."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command (``serve`` if none is named) and return its exit code: 2 for what a person can mend."""
+    arguments = hyphenated(sys.argv[1:] if argv is None else argv)
+    namespace = _parser(arguments).parse_args(_with_command(arguments))
+    try:
+        return int(namespace.run(namespace))
+    except (SettingsError, CannotListen, EngineUnavailable) as error:
+        sys.stderr.write(f"duologue: {error}\n")
+        return 2
+
+
+def serve(namespace: argparse.Namespace) -> int:
+    """``duologue serve``."""
+    settings = load_settings(given_flags(namespace), namespace.config)
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+    )
+    return asyncio.run(_serve(settings))
+
+
+async def _serve(settings: Settings) -> int:
+    def load(report: Report) -> Pipeline:
+        return build_pipeline(pipeline_config(settings), report)
+
+    app = build_app(settings, load, lambda stage: say(f"{stage[:1].upper()}{stage[1:]} ..."))
+    await run(app, settings)
+    if app[STARTUP].busy:
+        # Loading cannot be interrupted, and leaving the interpreter would wait for its thread.
+        logging.shutdown()
+        os._exit(0)
+    return 0
+
+
+def pipeline_config(settings: Settings) -> PipelineConfig:
+    """What the units are told of ``settings``."""
+    return PipelineConfig(
+        num_pipelines=settings.num_pipelines,
+        vad=settings.engine("vad"),
+        stt=settings.engine("stt"),
+        llm=settings.engine("llm"),
+        tts=settings.engine("tts"),
+        model=settings.model_name,
+        instructions=settings.instructions,
+        voice=settings.tts_voice,
+        live_transcripts=settings.live_transcripts,
+    )
+
+
+def _parser(arguments: Sequence[str]) -> Parser:
+    parser = Parser(
+        prog="duologue",
+        description="Talk with an AI on your own machine. Without a command: serve.",
+        epilog="duologue COMMAND --help tells more.",
+    )
+    parser.add_argument("--version", action="version", version=f"duologue {version('duologue')}")
+    commands: Subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    server = commands.add_parser("serve", help="start the server", description="Start the server.")
+    server.set_defaults(run=serve)
+    add_settings_flags(server)
+    add_models_command(commands)
+    _add_bench(commands, arguments)
+    return parser
+
+
+def _add_bench(commands: Subparsers, arguments: Sequence[str]) -> None:
+    """The benchmarks bring libraries that a server does not need, so they are imported when asked for."""
+    if not (arguments and arguments[0] == "bench"):
+        commands.add_parser("bench", help="measure latency, memory and load")
+        return
+    try:
+        from benchmarks.cli import add_bench_command
+    except ImportError as error:
+        sys.stderr.write(f"duologue: the benchmarks need something that is not installed ({error}).\n")
+        raise SystemExit(2) from error
+    add_bench_command(commands)
+
+
+def _with_command(arguments: Sequence[str]) -> list[str]:
+    """``arguments`` with ``serve`` in front, unless they name a command or ask for the overview."""
+    if arguments and (arguments[0] in ("-h", "--help", "--version") or not arguments[0].startswith("-")):
+        return list(arguments)
+    return ["serve", *arguments]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

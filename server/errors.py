@@ -1,0 +1,61 @@
+"""Errors over HTTP, in the shape of OpenAI's API: ``{"error": {"message", "type", "code", "param"}}``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from units.realtime.errors import ProtocolError
+
+logger = logging.getLogger(__name__)
+
+API = "/v1/"
+
+_REFUSALS = {
+    404: ("not_found", "There is nothing at {path}."),
+    405: ("method_not_allowed", "{path} does not take {method}."),
+    413: ("request_too_large", "The request is too large."),
+    415: ("unsupported_media_type", "The content type is not one that {path} takes."),
+}
+
+
+def error_response(
+    status: int,
+    code: str | None,
+    message: str,
+    *,
+    param: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> web.Response:
+    """An error body; its type says whose fault it is: the client's below 500, else the server's."""
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    error = {"message": message, "type": kind, "code": code, "param": param}
+    return web.json_response({"error": error}, status=status, headers=headers)
+
+
+@web.middleware
+async def api_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Under ``/v1/`` every refusal is an error body, whoever made it."""
+    if not request.path.startswith(API):
+        return await handler(request)
+    try:
+        return await handler(request)
+    except web.HTTPException as refusal:
+        if refusal.status < 400 or refusal.content_type == "application/json":
+            raise
+        return _refused(request, refusal)
+    except ProtocolError as error:
+        return web.json_response({"error": error.body()}, status=400)
+    except Exception:
+        logger.exception("%s %s failed", request.method, request.path)
+        return error_response(500, "internal_error", "Something went wrong in the server; its log says what.")
+
+
+def _refused(request: web.Request, refusal: web.HTTPException) -> web.Response:
+    code, sentence = _REFUSALS.get(refusal.status, (None, refusal.reason))
+    message = sentence.format(path=request.path, method=request.method)
+    kept = {name: refusal.headers[name] for name in ("Allow", "Retry-After") if name in refusal.headers}
+    return error_response(refusal.status, code, message, headers=kept)

@@ -1,0 +1,92 @@
+"""The voice chat page and its files, straight from ``client_web``."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from server.ice import IceServer
+from server.settings import Settings
+
+TYPES = {
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+    ".webmanifest": "application/manifest+json",
+    ".woff2": "font/woff2",
+    ".txt": "text/plain",
+}
+"""What is served; anything else in the folder belongs to development."""
+
+PRIVATE = frozenset({"tests", "node_modules"})
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'self'; img-src 'self' data: blob:; media-src 'self' blob:; object-src 'none'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+    ),
+    "Permissions-Policy": "microphone=(self), camera=(self), speaker-selection=(self), geolocation=()",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+FOLDER = web.AppKey("client_web", Path)
+CLIENT_CONFIG = web.AppKey("client_config", dict)
+
+
+def client_web_dir() -> Path:
+    """The page's folder: inside the installed package, or at the top of a checkout."""
+    installed = Path(__file__).resolve().parent / "client_web"
+    return installed if installed.is_dir() else installed.parents[1] / "client_web"
+
+
+def setup_page(app: web.Application, settings: Settings, folder: Path | None = None) -> None:
+    """Add the page at ``/``, its files, and ``/client-config.json``. Goes after every other route."""
+    app[FOLDER] = (folder or client_web_dir()).resolve()
+    app[CLIENT_CONFIG] = {
+        "ice_servers": [rtc_ice_server(server) for server in settings.ice_servers],
+        "version": version("duologue"),
+    }
+    app.on_response_prepare.append(_secure)
+    app.router.add_get("/client-config.json", _client_config)
+    app.router.add_get(r"/{path:(?!v1/).*}", _file)
+
+
+def rtc_ice_server(server: IceServer) -> dict[str, Any]:
+    """``server`` as an ``RTCIceServer`` of the W3C API."""
+    login = {"username": server.username, "credential": server.credential} if server.username else {}
+    return {"urls": [server.url], **login}
+
+
+async def _client_config(request: web.Request) -> web.Response:
+    return web.json_response(request.app[CLIENT_CONFIG], headers={"Cache-Control": "no-store"})
+
+
+async def _file(request: web.Request) -> web.FileResponse:
+    folder = request.app[FOLDER]
+    relative = request.match_info["path"] or "index.html"
+    kind = TYPES.get(Path(relative).suffix)
+    if kind is None or "\0" in relative:
+        raise web.HTTPNotFound
+    path = (folder / relative).resolve()
+    if not path.is_relative_to(folder) or _is_private(path.relative_to(folder)) or not path.is_file():
+        raise web.HTTPNotFound
+    charset = "; charset=utf-8" if kind.startswith("text/") else ""
+    return web.FileResponse(path, headers={"Content-Type": kind + charset, "Cache-Control": "no-cache"})
+
+
+def _is_private(path: Path) -> bool:
+    return any(part in PRIVATE or part.startswith(".") for part in path.parts)
+
+
+async def _secure(request: web.Request, response: web.StreamResponse) -> None:
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)

@@ -1,0 +1,110 @@
+"""Runs the application: the port, the signals, and what the person at the terminal reads."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import os
+import signal
+import socket
+import sys
+
+from aiohttp import web
+
+from server.settings import Settings
+from server.startup import STARTUP, Phase
+
+
+class CannotListen(Exception):
+    """The address cannot be listened on. ``str(error)`` is one sentence that says what to do."""
+
+
+def say(line: str) -> None:
+    """A line for the person at the terminal."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+async def run(app: web.Application, settings: Settings) -> None:
+    """Serve ``app`` until SIGTERM or SIGINT; a second one ends the process at once.
+
+    Raises CannotListen, and EngineUnavailable or whatever else kept the models from loading.
+    """
+    with listen(settings.host, settings.port) as listening:
+        stop = _on_signals(settings.shutdown_grace_s)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=settings.shutdown_grace_s)
+        await runner.setup()
+        try:
+            await web.SockSite(runner, listening).start()
+            await _serve(app, stop, settings.host, listening.getsockname()[1])
+        finally:
+            await runner.cleanup()
+
+
+async def _serve(app: web.Application, stop: asyncio.Event, host: str, port: int) -> None:
+    startup = app[STARTUP]
+    stopping = asyncio.create_task(stop.wait())
+    loading = asyncio.create_task(startup.loaded.wait())
+    await asyncio.wait({stopping, loading}, return_when=asyncio.FIRST_COMPLETED)
+    loading.cancel()
+    if startup.failure is not None:
+        raise startup.failure
+    if startup.phase is Phase.READY:
+        say(f"Duologue is ready: {address(host, port)}")
+        if not _is_local(host):
+            say("Other machines need https in front of it: browsers give pages the microphone only there.")
+    await stopping
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises CannotListen."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, where = found[0]
+        both = family == socket.AF_INET6 and host == "::" and socket.has_dualstack_ipv6()
+        return socket.create_server(where[:2], family=family, dualstack_ipv6=both)
+    except socket.gaierror as error:
+        raise CannotListen(f"There is no address {host!r}; choose another with --host.") from error
+    except OSError as error:
+        raise CannotListen(_why_not(host, port, error)) from error
+
+
+def address(host: str, port: int) -> str:
+    """What to type into a browser on this machine."""
+    everywhere_or_here = host in ("", "0.0.0.0", "::") or _is_local(host)
+    name = "localhost" if everywhere_or_here else f"[{host}]" if ":" in host else host
+    return f"http://{name}:{port}"
+
+
+def _why_not(host: str, port: int, error: OSError) -> str:
+    reasons = {
+        errno.EADDRINUSE: f"Port {port} of {host} is in use; free it, or choose another with --port.",
+        errno.EACCES: f"Port {port} needs privileges; choose one above 1023 with --port.",
+        errno.EADDRNOTAVAIL: f"{host} is no address of this machine; choose another with --host.",
+    }
+    return reasons.get(
+        error.errno or 0, f"Cannot listen on port {port} of {host}: {error.strerror or error}."
+    )
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _on_signals(grace_s: float) -> asyncio.Event:
+    """An event that the first SIGINT or SIGTERM sets; the second ends the process."""
+    stop = asyncio.Event()
+
+    def received(number: int) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        say(f"Stopping; calls get up to {grace_s:g} s. Once more to stop at once.")
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, received, number)
+    return stop
