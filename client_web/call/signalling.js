@@ -1,0 +1,95 @@
+/** The HTTP side of a call: offer, answer, hang-up, readiness, configuration. */
+
+import { httpCode } from '../core/problems.js';
+
+/** Why a call did not come about, as a code of `core/problems.js`. */
+export class CallError extends Error {
+  /**
+   * @param {string} code
+   * @param {string} detail
+   * @param {number|null} [retryAfterMs]
+   */
+  constructor(code, detail, retryAfterMs = null) {
+    super(detail);
+    this.code = code;
+    this.detail = detail;
+    this.retryAfterMs = retryAfterMs;
+  }
+}
+
+/**
+ * Send the offer and get the answer.
+ * @param {string} sdp
+ * @param {AbortSignal} signal
+ * @returns {Promise<{sdp: string, location: string}>} location is '' if the server named none
+ */
+export async function postOffer(sdp, signal) {
+  const response = await fetch('v1/realtime/calls', {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/sdp' },
+    body: sdp,
+    signal,
+  }).catch((error) => {
+    throw signal.aborted ? error : new CallError('server-down', String(error));
+  });
+  if (!response.ok) throw await refusal(response);
+  const location = response.headers.get('Location') ?? '';
+  return { sdp: await response.text(), location: location && new URL(location, response.url).href };
+}
+
+/** @param {Response} response */
+async function refusal(response) {
+  const text = await response.text().catch(() => '');
+  let code = '';
+  let message = text.slice(0, 300);
+  try {
+    const { error } = JSON.parse(text);
+    code = String(error?.code ?? error?.type ?? '');
+    message = String(error?.message ?? message);
+  } catch {
+    // Not JSON: a proxy answered, and its own words are all there is.
+  }
+  const seconds = Number(response.headers.get('Retry-After'));
+  const retryAfterMs = seconds > 0 ? Math.min(seconds, 120) * 1000 : null;
+  return new CallError(httpCode(response.status, code), `${response.status} ${message}`.trim(), retryAfterMs);
+}
+
+/**
+ * End the call on the server. Survives the page; its failure changes nothing.
+ * @param {string} location
+ * @param {{leaving?: boolean}} [options] leaving: the page is going away
+ */
+export function postHangup(location, { leaving = false } = {}) {
+  if (!location) return;
+  const url = `${location}/hangup`;
+  if (leaving && navigator.sendBeacon?.(url)) return;
+  fetch(url, { method: 'POST', keepalive: true }).catch(() => {});
+}
+
+/** @returns {Promise<import('../core/types.js').Health>} */
+export async function readHealth() {
+  try {
+    const response = await fetch('readyz', { cache: 'no-store', signal: AbortSignal.timeout(4000) });
+    if (response.ok) return 'ready';
+    if (response.status === 404) return 'unknown';
+    return response.status === 503 ? 'loading' : 'down';
+  } catch {
+    return 'down';
+  }
+}
+
+/**
+ * What the server wants its pages to know. A server without it is a server without ICE servers.
+ * @returns {Promise<{ice_servers: RTCIceServer[], version: string}>}
+ */
+export async function readConfig() {
+  const nothing = { ice_servers: [], version: '' };
+  try {
+    const response = await fetch('client-config.json', { cache: 'no-store', signal: AbortSignal.timeout(3000) });
+    if (!response.ok) return nothing;
+    const { ice_servers: servers, version } = await response.json();
+    return { ice_servers: Array.isArray(servers) ? servers : [], version: String(version ?? '') };
+  } catch {
+    return nothing;
+  }
+}

@@ -1,0 +1,125 @@
+/** Wires the state, the call and the views. */
+
+import { BACKOFF_MS, VoiceAgentClient } from './call/client.js';
+import { LevelMeter } from './call/levels.js';
+import { micObstacle } from './call/mic.js';
+import { readConfig, readHealth } from './call/signalling.js';
+import { Speaker } from './call/speaker.js';
+import { browserOf, problem } from './core/problems.js';
+import { deadline, initialState, reduce } from './core/reducer.js';
+import { EventRing } from './core/redact.js';
+import { runApp } from './ui/app.js';
+import { composerView } from './ui/composer.js';
+import { controlsView } from './ui/controls.js';
+import { byId } from './ui/dom.js';
+import { problemView } from './ui/problem-banner.js';
+import { loadSettings, settingsView } from './ui/settings-drawer.js';
+import { shortcuts } from './ui/shortcuts.js';
+import { stageView } from './ui/stage.js';
+import { createStore } from './ui/store.js';
+import { transcriptView } from './ui/transcript.js';
+
+/** How often the server is asked while it is not ready, ms. */
+const HEALTH_MS = 4000;
+
+const store = createStore(reduce, initialState(loadSettings()));
+const log = new EventRing();
+const meter = new LevelMeter();
+const context = { browser: browserOf(navigator.userAgent), host: location.host };
+const config = readConfig();
+const speaker = new Speaker(byId('speaker', HTMLAudioElement), (blocked) =>
+  store.dispatch({ type: 'output', blocked, now: performance.now() }),
+);
+const client = new VoiceAgentClient({
+  dispatch: store.dispatch,
+  state: store.get,
+  speaker,
+  meter,
+  log,
+  context,
+  iceServers: async () => (await config).ice_servers,
+});
+
+function toggleMute() {
+  const { mic } = store.get();
+  if (mic === 'live' || mic === 'muted') client.setMuted(mic === 'live');
+}
+
+function stopAnswer() {
+  const { playing, activeResponse } = store.get();
+  if (playing || activeResponse) client.stopAnswer();
+}
+
+/** @param {import('./core/types.js').ProblemAction} action */
+function wayOut(action) {
+  if (action === 'retry') void client.start(store.get().mode);
+  if (action === 'text') void client.start('text').then(() => composer.focus());
+  if (action === 'leave') client.hangUp();
+  if (action === 'hear') client.tapToHear();
+  if (action === 'dismiss') store.dispatch({ type: 'dismiss', now: performance.now() });
+}
+
+async function report() {
+  const { phase, problem: now } = store.get();
+  const events = log.list().slice(-20);
+  const { version } = await config;
+  return JSON.stringify({ problem: now, phase, version, browser: navigator.userAgent, events, stats: await client.stats() }, null, 2);
+}
+
+const stage = stageView({ tries: BACKOFF_MS.length });
+const composer = composerView({ onsend: (text) => client.sendText(text) });
+const controls = controlsView({
+  onstart: () => void client.start('voice'),
+  onend: () => client.hangUp(),
+  onmute: (muted) => client.setMuted(muted),
+  onstop: stopAnswer,
+  onhear: () => client.tapToHear(),
+});
+const views = [
+  stage,
+  controls,
+  transcriptView(),
+  settingsView({ onchange: (patch) => client.updateSettings(patch) }),
+  problemView({ onaction: wayOut, report }),
+];
+shortcuts({
+  enabled: () => store.get().settings.keys,
+  onmute: toggleMute,
+  onstop: stopAnswer,
+  ontext: () => composer.focus(),
+});
+runApp({ state: store.get, subscribe: store.subscribe, views, stage, controls, meter });
+
+// One timer for everything that time alone changes.
+/** @type {ReturnType<typeof setTimeout>|undefined} */
+let due;
+store.subscribe((state) => {
+  clearTimeout(due);
+  const at = deadline(state);
+  if (at === null) return;
+  due = setTimeout(() => store.dispatch({ type: 'tick', now: performance.now() }), Math.max(0, at - performance.now()) + 1);
+});
+
+async function watchHealth() {
+  const health = await readHealth();
+  store.dispatch({ type: 'health', health, now: performance.now() });
+  if (health !== 'ready') setTimeout(watchHealth, HEALTH_MS);
+}
+
+const obstacle = 'RTCPeerConnection' in window ? micObstacle() : 'unsupported';
+if (obstacle) store.dispatch({ type: 'block', problem: problem(obstacle, context), now: performance.now() });
+void watchHealth();
+
+/** Read-only, for tests and for whoever looks into a call. */
+const inspector = Object.freeze({
+  get events() {
+    return log.list();
+  },
+  get state() {
+    return store.get();
+  },
+  get stats() {
+    return client.stats();
+  },
+});
+Object.defineProperty(window, 'duologue', { value: inspector, enumerable: true });

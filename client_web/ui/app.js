@@ -1,0 +1,76 @@
+/** Puts the views together: they are drawn once a frame, and only then. */
+
+import { LIVE } from '../core/phase.js';
+import { announcer } from './announcer.js';
+import { byId, setAttribute, setHidden, setText } from './dom.js';
+
+/** @typedef {import('../core/types.js').State} State */
+/** @typedef {{update: (state: State, now: number) => void}} View */
+
+/** @type {Record<import('../core/types.js').Health, string>} */
+const HEALTH_WORDS = {
+  unknown: 'Looking for the server',
+  ready: 'Server ready',
+  loading: 'Models are loading',
+  down: 'Server not reachable',
+};
+
+/**
+ * @param {object} parts
+ * @param {() => State} parts.state
+ * @param {(listener: (state: State) => void) => void} parts.subscribe
+ * @param {View[]} parts.views
+ * @param {ReturnType<typeof import('./stage.js').stageView>} parts.stage
+ * @param {{level: (level: number) => void}} parts.controls
+ * @param {import('../call/levels.js').LevelMeter} parts.meter
+ */
+export function runApp({ state, subscribe, views, stage, controls, meter }) {
+  const health = byId('health', HTMLElement);
+  const healthWords = byId('health-words', HTMLElement);
+  const timer = byId('timer', HTMLElement);
+  const stillness = matchMedia('(prefers-reduced-motion: reduce)');
+  const { update: announce } = announcer();
+  let stale = true;
+  let drawnAt = 0;
+
+  // The phase must be right in the page as soon as it is right in the state, also in a hidden tab.
+  subscribe((next) => {
+    stale = true;
+    announce(next);
+    draw(performance.now());
+  });
+
+  /** @param {number} now */
+  function draw(now) {
+    const current = state();
+    stale = false;
+    drawnAt = now;
+    for (const view of views) view.update(current, now);
+    setAttribute(health, 'data-health', current.health);
+    setText(healthWords, HEALTH_WORDS[current.health]);
+    const calling = current.callAt !== null && (LIVE.includes(current.phase) || current.phase === 'reconnecting');
+    setHidden(timer, !calling);
+    if (calling) setText(timer, clock(now - (current.callAt ?? now)));
+  }
+
+  /** @param {number} now */
+  function frame(now) {
+    const current = state();
+    // Captions move with the voice; everything else can wait for the next quarter of a second.
+    if (stale || current.playing || now - drawnAt > 250) draw(now);
+    const levels = meter.read(now);
+    const muted = current.mic !== 'live';
+    stage.orb.draw(now, muted ? 0 : levels.mic, levels.out, stillness.matches || current.settings.calm);
+    controls.level(muted ? 0 : levels.mic);
+    requestAnimationFrame(frame);
+  }
+
+  draw(performance.now());
+  requestAnimationFrame(frame);
+}
+
+/** @param {number} ms */
+function clock(ms) {
+  const seconds = Math.floor(ms / 1000);
+  return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, '0')}`;
+}
