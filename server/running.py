@@ -32,7 +32,7 @@ async def run(app: web.Application, settings: Settings) -> None:
     Raises CannotListen, and EngineUnavailable or whatever else kept the models from loading.
     """
     with listen(settings.host, settings.port) as listening:
-        stop = _on_signals(settings.shutdown_grace_s)
+        stop = on_signals(settings.shutdown_grace_s)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=settings.shutdown_grace_s)
         await runner.setup()
         try:
@@ -95,7 +95,7 @@ def _is_local(host: str) -> bool:
         return host == "localhost"
 
 
-def _on_signals(grace_s: float) -> asyncio.Event:
+def on_signals(grace_s: float) -> asyncio.Event:
     """An event that the first SIGINT or SIGTERM sets; the second ends the process."""
     stop = asyncio.Event()
 

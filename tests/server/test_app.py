@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+
+from server.app import build_app, client_web_dir
+from server.settings import Settings
+from server.startup import STARTUP
+from units import EngineUnavailable, Pipeline, PipelineConfig, build_pipeline
+from units.engines.base import EngineSettings
+
+SCRIPTED = EngineSettings("scripted")
+CONFIG = PipelineConfig(num_pipelines=2, vad=SCRIPTED, stt=SCRIPTED, llm=SCRIPTED, tts=SCRIPTED)
+
+Client = TestClient[Any, Any]
+
+
+@asynccontextmanager
+async def serving(pipeline: Any = None, **settings: Any) -> AsyncIterator[Client]:
+    app = build_app(Settings(**settings), pipeline or build_pipeline(CONFIG))
+    async with TestClient(TestServer(app)) as client:
+        yield client
+
+
+@pytest.fixture
+async def ready() -> AsyncIterator[Client]:
+    async with serving() as client:
+        await client.app[STARTUP].loaded.wait()
+        yield client
+
+
+@asynccontextmanager
+async def loading() -> AsyncIterator[tuple[Client, Callable[[], None]]]:
+    """A server whose models take as long as the test wants, and what lets them finish."""
+    finish, reached = threading.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def load(report: Callable[[str], None]) -> Pipeline:
+        report("loading the elephant")
+        loop.call_soon_threadsafe(reached.set)
+        finish.wait()
+        return build_pipeline(CONFIG)
+
+    async with serving(load) as client:
+        await reached.wait()
+        try:
+            yield client, finish.set
+        finally:
+            finish.set()
+
+
+async def error_of(response: Any) -> tuple[int, dict[str, Any]]:
+    return response.status, (await response.json())["error"]
+
+
+async def test_while_the_models_load_it_is_alive_but_not_ready() -> None:
+    async with loading() as (client, _):
+        assert (await client.get("/healthz")).status == 200
+        response = await client.get("/readyz")
+        assert response.status == 503
+        assert await response.json() == {"status": "loading", "stage": "loading the elephant"}
+        assert await (await client.get("/v1/pool")).json() == {"units": []}
+
+
+async def test_while_the_models_load_calls_are_told_to_come_back() -> None:
+    async with loading() as (client, _):
+        response = await client.post(
+            "/v1/realtime/calls", data="v=0", headers={"Content-Type": "application/sdp"}
+        )
+        status, error = await error_of(response)
+        assert (status, error["code"], error["type"]) == (503, "model_loading", "server_error")
+        assert int(response.headers["Retry-After"]) > 0
+
+
+async def test_it_is_ready_once_the_models_are_loaded() -> None:
+    async with loading() as (client, finish):
+        finish()
+        await client.app[STARTUP].loaded.wait()
+        response = await client.get("/readyz")
+        assert response.status == 200
+        assert await response.json() == {"status": "ready", "units": 2, "free": 2}
+
+
+async def test_a_failed_load_is_kept_for_whoever_runs_the_server() -> None:
+    def load(_: object) -> Pipeline:
+        raise EngineUnavailable("Buy a GPU.")
+
+    async with serving(load) as client:
+        startup = client.app[STARTUP]
+        await startup.loaded.wait()
+        assert str(startup.failure) == "Buy a GPU."
+        assert (await client.get("/readyz")).status == 503
+        assert not startup.busy
+
+
+async def test_the_units_are_stopped_with_the_server() -> None:
+    pipeline = build_pipeline(CONFIG)
+    async with serving(pipeline) as client:
+        await client.app[STARTUP].loaded.wait()
+        threads = [stage.thread for unit in pipeline.pool.units for stage in unit.handlers]
+        assert len(threads) >= 12
+        assert all(thread.is_alive() for thread in threads)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+async def test_the_pool_shows_every_unit(ready: Client) -> None:
+    unit = ready.app[STARTUP].pipeline.pool.claim()
+    units = (await (await ready.get("/v1/pool")).json())["units"]
+    assert [(each["index"], each["state"]) for each in units] == [(0, "active"), (1, "idle")]
+    assert units[0]["session"]
+    assert (await (await ready.get("/readyz")).json())["free"] == 1
+    unit.session.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/v1/nothing", 404, "not_found"),
+        ("POST", "/v1/nothing", 404, "not_found"),
+        ("POST", "/v1/pool", 405, "method_not_allowed"),
+    ],
+)
+async def test_a_refusal_under_v1_is_an_error_body(
+    ready: Client, method: str, path: str, status: int, code: str
+) -> None:
+    got, error = await error_of(await ready.request(method, path))
+    assert (got, error["code"], error["type"], error["param"]) == (
+        status,
+        code,
+        "invalid_request_error",
+        None,
+    )
+    assert path in error["message"]
+
+
+async def test_a_method_that_is_not_allowed_says_which_are(ready: Client) -> None:
+    assert (await ready.post("/v1/pool")).headers["Allow"] == "GET,HEAD"
+
+
+async def test_an_error_of_ours_is_an_error_body_and_a_line_in_the_log(caplog: Any) -> None:
+    app = build_app(Settings(), build_pipeline(CONFIG))
+
+    async def broken(_: Any) -> Any:
+        raise RuntimeError("secret detail")
+
+    app.router.add_get("/v1/broken", broken)
+    async with TestClient(TestServer(app)) as client:
+        status, error = await error_of(await client.get("/v1/broken"))
+    assert (status, error["code"], error["type"]) == (500, "internal_error", "server_error")
+    assert "secret" not in error["message"]
+    assert "secret detail" in caplog.text
+
+
+async def test_a_body_that_is_too_large_is_an_error_body() -> None:
+    app = build_app(Settings(), build_pipeline(CONFIG))
+
+    async def read(request: Any) -> Any:
+        await request.read()
+
+    app.router.add_post("/v1/read", read)
+    async with TestClient(TestServer(app)) as client:
+        response = await client.post("/v1/read", data=b"x" * (2 << 20))
+        status, error = await error_of(response)
+    assert (status, error["code"]) == (413, "request_too_large")
+
+
+async def test_the_page_is_at_the_root_and_revalidated(ready: Client) -> None:
+    response = await ready.get("/")
+    assert response.status == 200
+    assert response.content_type == "text/html"
+    assert response.headers["Cache-Control"] == "no-cache"
+    assert await response.read() == (client_web_dir() / "index.html").read_bytes()
+    again = await ready.get("/", headers={"If-None-Match": response.headers["ETag"]})
+    assert again.status == 304
+
+
+async def test_the_page_may_load_nothing_from_elsewhere(ready: Client) -> None:
+    headers = (await ready.get("/")).headers
+    assert headers["Content-Security-Policy"].startswith("default-src 'self'; ")
+    assert "unsafe" not in headers["Content-Security-Policy"]
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert "microphone=(self)" in headers["Permissions-Policy"]
+
+
+async def test_scripts_are_scripts(ready: Client) -> None:
+    assert (await ready.get("/main.js")).content_type == "text/javascript"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/nothing.js",
+        "/package.json",
+        "/tests/unit/wire.test.js",
+        "/%2e%2e/server/app.py",
+        "/core",
+        "/a%00.js",
+    ],
+)
+async def test_what_is_not_part_of_the_page_is_not_found(ready: Client, path: str) -> None:
+    assert (await ready.get(path)).status == 404
+
+
+async def test_pages_learn_the_version_and_the_ice_servers() -> None:
+    servers = ("stun:a:1", "turn:u:p@b:2?transport=tcp")
+    async with serving(ice_server=servers) as client:
+        config = await (await client.get("/client-config.json")).json()
+    assert config["version"]
+    assert config["ice_servers"] == [
+        {"urls": ["stun:a:1"]},
+        {"urls": ["turn:b:2?transport=tcp"], "username": "u", "credential": "p"},
+    ]
