@@ -19,7 +19,8 @@ def load(path: Path) -> Float32:
     with wave.open(str(path)) as file:
         assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (EAR_RATE, 1, 2)
         raw = file.readframes(file.getnframes())
-    return np.frombuffer(raw, np.int16).astype(np.float32) / 32768
+    samples: Float32 = np.frombuffer(raw, np.int16).astype(np.float32) / np.float32(32768)
+    return samples
 
 
 def _clips() -> list[tuple[Path, str]]:
@@ -59,7 +60,7 @@ def pink_noise(seconds: float, rms_dbfs: float, seed: int = 0) -> Float32:
 def hum(seconds: float, level: float = 0.05) -> Float32:
     """Mains hum: 50 Hz and two overtones, at 16 kHz."""
     t = np.arange(int(seconds * EAR_RATE)) / EAR_RATE
-    tones = sum(np.sin(2 * np.pi * hz * t) / k for k, hz in enumerate((50, 100, 150), 1))
+    tones = np.sum([np.sin(2 * np.pi * 50 * k * t) / k for k in (1, 2, 3)], axis=0)
     made: Float32 = (level * tones).astype(np.float32)
     return made
 

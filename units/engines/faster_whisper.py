@@ -28,17 +28,21 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_MODEL = "whisper-base"
 _SURE = 0.5
+_NOISE = "nn"
+"""Nynorsk: what Whisper takes noise for, and then is sure of words that nobody said."""
 _UNSPACED = ("ja", "lo", "my", "th", "yue", "zh")
 
 
 @dataclass(frozen=True, slots=True)
 class _Heard:
-    """What one decoding gave. ``loops``: the words run in circles."""
+    """What one decoding gave."""
 
     text: str
     tokens: list[int]
     cap: int
+    """Most tokens that it was allowed."""
     phantom: bool
+    """Nothing was said, whatever ``text`` has."""
 
 
 class FasterWhisper:
@@ -59,7 +63,8 @@ class FasterWhisper:
         self._language = self._known(settings.language)
         if settings.language and not self._language:
             raise EngineUnavailable(
-                f"Whisper knows no language {settings.language!r}; give an ISO 639-1 code such as 'en', or none."
+                f"Whisper knows no language {settings.language!r}; "
+                "give an ISO 639-1 code such as 'en', or none to have it detected."
             )
         self._lock = threading.Lock()
 
@@ -108,9 +113,9 @@ class FasterWhisper:
         """The language; English when it is about as likely as a guess that the model is not sure of."""
         if not self._multilingual:
             return "en"
-        found = {
-            token[2:-2]: probability for token, probability in self._model.model.detect_language(encoded)[0]
-        }
+        guesses = self._model.model.detect_language(encoded)[0]
+        found = {token[2:-2]: probability for token, probability in guesses}
+        found.pop(_NOISE, None)
         best = max(found, key=lambda name: found[name])
         unsure = found[best] < _SURE and found.get("en", 0.0) > found[best] / 2
         return "en" if unsure else best

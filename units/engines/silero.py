@@ -22,8 +22,19 @@ CHUNK = 512
 CONTEXT = 64
 """Samples of the previous chunk that the model sees again."""
 
-# The same network; the first has its 8 kHz half cut away and runs in less than half the time.
+# The same network, equal to 1e-6; the first has no branches and runs in less than half the time.
 _FILES = ("silero_vad_op18_ifless.onnx", "silero_vad.onnx")
+
+# onnxruntime's exceptions share no base class but Exception.
+_state = onnxruntime.capi.onnxruntime_pybind11_state
+_LOAD_ERRORS: tuple[type[Exception], ...] = (
+    RuntimeError,
+    ValueError,
+    _state.Fail,
+    _state.InvalidArgument,
+    _state.InvalidGraph,
+    _state.InvalidProtobuf,
+)
 
 
 class SileroVad:
@@ -48,6 +59,8 @@ class SileroStream:
     def __init__(self, session: Any) -> None:
         self._session = session
         self._rate = np.array(EAR_RATE, np.int64)
+        self._input: Float32
+        self._state: Float32
         self.reset()
 
     def probability(self, chunk: Float32) -> float:
@@ -83,11 +96,5 @@ def _session(path: Path) -> Any:
     options.log_severity_level = 3
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except (RuntimeError, ValueError, *_ort_errors()) as error:
+    except _LOAD_ERRORS as error:
         raise EngineUnavailable(f"{path} cannot be loaded as a Silero VAD model ({error}).") from error
-
-
-def _ort_errors() -> tuple[type[Exception], ...]:
-    """onnxruntime's own exceptions, which share no base class of their own."""
-    state = onnxruntime.capi.onnxruntime_pybind11_state
-    return (state.InvalidProtobuf, state.Fail, state.InvalidArgument, state.InvalidGraph, state.NoSuchFile)
