@@ -14,11 +14,13 @@ from typing import Any
 from server.app import build_app
 from server.flags import Parser, add_settings_flags, given_flags, hyphenated
 from server.models_cli import add_models_command
+from server.needed import fetch_missing
 from server.running import CannotListen, run, say
 from server.settings import Settings
 from server.settings_sources import SettingsError, load_settings
 from server.startup import STARTUP, Report
 from units import EngineUnavailable, Pipeline, PipelineConfig, build_pipeline
+from units.models import ModelError
 
 Subparsers = Any
 """What argparse returns from ``add_subparsers``, whose type has no public name."""
@@ -30,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     namespace = _parser(arguments).parse_args(_with_command(arguments))
     try:
         return int(namespace.run(namespace))
-    except (SettingsError, CannotListen, EngineUnavailable) as error:
+    except (SettingsError, CannotListen, EngineUnavailable, ModelError) as error:
         sys.stderr.write(f"duologue: {error}\n")
         return 2
 
@@ -46,6 +48,8 @@ def serve(namespace: argparse.Namespace) -> int:
 
 async def _serve(settings: Settings) -> int:
     def load(report: Report) -> Pipeline:
+        if settings.fetch_models:
+            fetch_missing(settings, report)
         return build_pipeline(pipeline_config(settings), report)
 
     app = build_app(settings, load, lambda stage: say(f"{stage[:1].upper()}{stage[1:]} ..."))

@@ -98,7 +98,8 @@ def _default(name: str) -> str:
     default = Settings.model_fields[name].default
     if name == "instructions" or default in ("", (), None):
         return ""
-    return f" Default: {'on' if default is True else default}."
+    word = ("off", "on")[default] if isinstance(default, bool) else default
+    return f" Default: {word}."
 
 
 def _metavar(name: str) -> str:

@@ -53,10 +53,11 @@ def _list(args: argparse.Namespace) -> int:
 def _fetch(args: argparse.Namespace) -> int:
     store = ModelStore(args.models_dir)
     names = args.names or [model.name for model in CATALOGUE.values() if model.default]
-    return _each(names, lambda name: _fetch_one(store, name))
+    return _each(names, lambda name: fetch_one(store, name))
 
 
-def _fetch_one(store: ModelStore, name: str) -> None:
+def fetch_one(store: ModelStore, name: str) -> None:
+    """Fetch a model with a progress bar on stderr, unless it is there. Raises ModelError."""
     if store.state(name) == "present":
         _say(f"{name}: present")
         return

@@ -68,9 +68,6 @@ class Settings(BaseSettings):
         ge=1,
         le=1000,
     )
-    models_dir: Path | None = _in(
-        "Server", None, "Folder of the model store. Default: duologue/models in the user's cache folder."
-    )
     shutdown_grace_s: float = _in(
         "Server",
         5.0,
@@ -97,6 +94,12 @@ class Settings(BaseSettings):
 
     device: Device = _in(
         "Engines", "auto", "Where the models run: auto (CUDA when there is a GPU), cpu or cuda."
+    )
+    models_dir: Path | None = _in(
+        "Engines", None, "Folder of the model store. Default: duologue/models in the user's cache folder."
+    )
+    fetch_models: bool = _in(
+        "Engines", False, "Fetch models that are missing from the store before loading them."
     )
     vad: str = _in("Engines", "silero", "Voice activity engine: tells speech from everything else.")
 
