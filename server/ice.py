@@ -90,6 +90,7 @@ class IceServers:
         if self._probing is not None:
             self._probing.cancel()
             await asyncio.wait([self._probing])
+            self._probing = None
 
     async def _probe(self) -> None:
         try:
@@ -110,7 +111,9 @@ async def _answers(server: IceServer) -> bool:
             if uri["scheme"].startswith("stun"):
                 await _bind((uri["host"], uri["port"]))
             else:
-                await _allocate(server, (uri["host"], uri["port"]), uri["transport"], uri["scheme"] == "turns")
+                await _allocate(
+                    server, (uri["host"], uri["port"]), uri["transport"], uri["scheme"] == "turns"
+                )
     except (OSError, TimeoutError, stun.TransactionError, ConnectionError) as error:
         logger.warning("ICE server %s does not answer: %r", server.url, error)
         return False

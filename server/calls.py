@@ -1,0 +1,269 @@
+"""The HTTP door to WebRTC: an offer comes in, an answer and the address of the call go out.
+
+Follows ``POST /v1/realtime/calls`` of the OpenAI Realtime API, with its error bodies. A unit is claimed
+before any work is done on an offer, and given back on every way out that is not a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from aiohttp import BodyPartReader, web
+
+from server.ice import IceServer, IceServers
+from server.peer import Limits, NoPortError, Peer, Unit
+from server.sdp import OfferError
+from units.pool import PoolFull
+
+logger = logging.getLogger(__name__)
+
+PATH = "/v1/realtime/calls"
+LEGACY_PATH = "/v1/realtime"
+MAX_BODY = 256 * 1024
+RETRY_AFTER = "2"
+"""Seconds after which a refused client may try again."""
+
+CORS = {
+    "Access-Control-Allow-Origin": "*",
+    "Access-Control-Expose-Headers": "Location",
+}
+_PREFLIGHT = {
+    "Access-Control-Allow-Methods": "GET, POST, DELETE, OPTIONS",
+    "Access-Control-Allow-Headers": (
+        "Authorization, Content-Type, X-OpenAI-Agents-SDK, OpenAI-Beta, OpenAI-Safety-Identifier, "
+        "OpenAI-Organization, OpenAI-Project, User-Agent"
+    ),
+    "Access-Control-Max-Age": "600",
+}
+
+
+class CallSettings(Protocol):
+    """What this door is told by the settings."""
+
+    @property
+    def ice_servers(self) -> Sequence[IceServer]: ...
+
+    @property
+    def public_ip(self) -> str:
+        """Empty: addresses are announced as they are."""
+
+
+class ClaimFrom(Protocol):
+    """A pool of units, as far as this door knows it."""
+
+    def claim(self) -> Unit:
+        """:raises PoolFull: if no unit is free."""
+
+
+class Refusal(Exception):
+    """An HTTP error answer, in the shape that OpenAI's clients read."""
+
+    def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.param = param
+
+    def response(self) -> web.Response:
+        kind = "server_error" if self.status >= 500 else "invalid_request_error"
+        error = {"message": str(self), "type": kind, "code": self.code, "param": self.param}
+        headers = {"Retry-After": RETRY_AFTER} if self.status == 503 else {}
+        return web.json_response({"error": error}, status=self.status, headers=headers)
+
+
+class Calls:
+    """The calls of this server, by id, and the handlers of their routes."""
+
+    def __init__(self, pool: ClaimFrom, settings: CallSettings, limits: Limits = Limits()) -> None:  # noqa: B008
+        self._pool = pool
+        self._public_ip = settings.public_ip or None
+        self._ice = IceServers(settings.ice_servers)
+        self._limits = limits
+        self._peers: dict[str, Peer] = {}
+        self._ending: set[Peer] = set()
+        self._refusing = False
+
+    def __len__(self) -> int:
+        """Calls that hold a unit."""
+        return len(self._peers)
+
+    async def start(self) -> None:
+        """Ask the ICE servers, so that the first call knows which of them answer."""
+        self._ice.probe()
+
+    async def create(self, request: web.Request) -> web.Response:
+        """Answer an offer: ``application/sdp``, or a form with ``sdp`` and perhaps ``session``."""
+        if self._refusing:
+            raise Refusal(503, "shutting_down", "The server is shutting down.")
+        offer, session = await _read_body(request)
+        peer = self._open()
+        answer = None
+        try:
+            answer = await self._answer(peer, offer, session)
+        finally:
+            if answer is None:
+                peer.close("the offer was not answered")
+            elif request.transport is None or request.transport.is_closing():
+                peer.close("the client went away before it was answered")
+        location = f"{PATH}/{peer.call_id}"
+        return web.Response(
+            status=201, text=answer, content_type="application/sdp", headers={"Location": location}
+        )
+
+    async def hang_up(self, request: web.Request) -> web.Response:
+        """End a call."""
+        peer = self._peers.get(request.match_info["call_id"])
+        if peer is None:
+            raise Refusal(404, "call_id_not_found", "No session found for the provided call_id", "")
+        peer.close("hung up over HTTP")
+        return web.Response(status=204 if request.method == "DELETE" else 200)
+
+    async def close_all(self, reason: str = "the server is shutting down") -> None:
+        """Refuse new calls, end those that are there, and wait until nothing is left of them."""
+        self._refusing = True
+        for peer in list(self._peers.values()):
+            peer.close(reason)
+        await asyncio.gather(*(peer.wait_closed() for peer in list(self._ending)))
+        await self._ice.close()
+
+    def _open(self) -> Peer:
+        try:
+            unit = self._pool.claim()
+        except PoolFull as error:
+            raise Refusal(503, "no_capacity", "All units are in use. Try again in a moment.") from error
+        call_id = f"rtc_{uuid.uuid4().hex}"
+        peer = Peer(call_id, unit, self._ice.configuration(), self._closed, self._limits)
+        self._peers[call_id] = peer
+        logger.info("call %s gets unit %s", call_id, unit.index)
+        return peer
+
+    async def _answer(self, peer: Peer, offer: str, session: str | None) -> str:
+        try:
+            return await peer.answer(offer, session, self._public_ip)
+        except OfferError as error:
+            raise Refusal(400, "invalid_offer", f"Invalid offer: {error}.") from error
+        except NoPortError as error:
+            raise Refusal(503, "no_media_port", "No address or UDP port is left for media.") from error
+        except TimeoutError as error:
+            raise Refusal(503, "setup_timeout", "The call could not be set up in time.") from error
+
+    def _closed(self, peer: Peer) -> None:
+        self._peers.pop(peer.call_id, None)
+        self._ending.add(peer)
+        task = asyncio.get_running_loop().create_task(peer.wait_closed())
+        task.add_done_callback(lambda _: self._ending.discard(peer))
+
+
+def setup_calls(app: web.Application, pool: ClaimFrom, settings: CallSettings) -> Calls:
+    """Add the routes of WebRTC calls to ``app``, and end all calls when it shuts down."""
+    calls = Calls(pool, settings)
+    routes: list[tuple[str, str, Callable[[web.Request], Awaitable[web.Response]]]] = [
+        ("POST", PATH, calls.create),
+        ("POST", LEGACY_PATH, calls.create),
+        ("POST", PATH + "/{call_id}/hangup", calls.hang_up),
+        ("DELETE", PATH + "/{call_id}", calls.hang_up),
+    ]
+    for method, path, handler in routes:
+        app.router.add_route(method, path, _answering(handler))
+        app.router.add_route("OPTIONS", path, _preflight)
+
+    async def shut_down(_app: web.Application) -> None:
+        await calls.close_all()
+
+    async def start(_app: web.Application) -> None:
+        await calls.start()
+
+    app.on_startup.append(start)
+    app.on_shutdown.append(shut_down)
+    return calls
+
+
+def _answering(
+    handler: Callable[[web.Request], Awaitable[web.Response]],
+) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """``handler`` with refusals as responses and the headers that let a page on another origin read them."""
+
+    async def handle(request: web.Request) -> web.Response:
+        try:
+            response = await handler(request)
+        except Refusal as refusal:
+            response = refusal.response()
+        for name, value in CORS.items():
+            response.headers.setdefault(name, value)
+        return response
+
+    return handle
+
+
+async def _preflight(_request: web.Request) -> web.Response:
+    return web.Response(status=204, headers={**CORS, **_PREFLIGHT})
+
+
+async def _read_body(request: web.Request) -> tuple[str, str | None]:
+    """The offer, and a ``session.update`` event made of the form's ``session``."""
+    if (request.content_length or 0) > MAX_BODY:
+        raise _too_large()
+    if request.content_type == "application/sdp":
+        return _decoded(await _limited(request.content.readany, MAX_BODY)), None
+    if request.content_type == "multipart/form-data":
+        fields = await _read_form(request)
+        if "sdp" not in fields:
+            raise Refusal(400, "missing_required_parameter", "Missing required parameter: 'sdp'.", "sdp")
+        session = fields.get("session")
+        return fields["sdp"], None if session is None else _session_update(session)
+    raise Refusal(
+        415, "unsupported_content_type", "Send the offer as application/sdp or multipart/form-data."
+    )
+
+
+async def _read_form(request: web.Request) -> dict[str, str]:
+    """Fields by name, whether a client sends them as text, with a type of their own, or as files."""
+    fields: dict[str, str] = {}
+    left = MAX_BODY
+    try:
+        async for part in await request.multipart():
+            if not isinstance(part, BodyPartReader):
+                continue
+            data = await _limited(part.read_chunk, left)
+            left -= len(data)
+            fields[part.name or ""] = _decoded(data)
+    except (ValueError, AssertionError, LookupError) as error:
+        raise Refusal(400, "invalid_form", f"Invalid multipart form: {error}.") from error
+    return fields
+
+
+async def _limited(read: Callable[[], Awaitable[bytes]], limit: int) -> bytes:
+    body = bytearray()
+    while chunk := await read():
+        body += chunk
+        if len(body) > limit:
+            raise _too_large()
+    return bytes(body)
+
+
+def _decoded(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise Refusal(400, "invalid_offer", "Invalid offer: it is not UTF-8.") from error
+
+
+def _session_update(session: str) -> str:
+    try:
+        settings = json.loads(session)
+    except (ValueError, RecursionError) as error:
+        raise Refusal(
+            400, "invalid_json", f"Invalid session: failed to parse JSON: {error}", "session"
+        ) from error
+    if not isinstance(settings, dict):
+        raise Refusal(400, "invalid_type", "Invalid session: expected an object.", "session")
+    return json.dumps({"type": "session.update", "session": settings})
+
+
+def _too_large() -> Refusal:
+    return Refusal(413, "request_too_large", f"The body has more than {MAX_BODY} bytes.")

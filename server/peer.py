@@ -1,0 +1,327 @@
+"""One call: a peer connection, its two audio directions, its data channel, and the session of a claimed unit.
+
+Theory of operation. The session lives exactly as long as the call: it is opened with the call and closed, in
+one synchronous step, by whatever ends the call first. That is a hang-up by either side, a data channel or
+transport that was closed, a peer that has not connected in time, or one that has fallen silent. Taking the
+peer connection apart comes after that and may take its time.
+
+A peer that vanishes says nothing, and the consent checks of ICE (RFC 7675) take half a minute to notice. So
+the count of received packets is read twice a second; when it stands still, a STUN binding request is sent,
+which any live peer must answer (RFC 8445 section 7.3), whatever it has negotiated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from aioice import stun
+from aiortc import (
+    MediaStreamTrack,
+    RTCConfiguration,
+    RTCDataChannel,
+    RTCDtlsTransport,
+    RTCPeerConnection,
+    RTCRtpTransceiver,
+    RTCSctpTransport,
+    RTCSessionDescription,
+)
+from aiortc.exceptions import InternalError, InvalidAccessError, InvalidStateError, OperationError
+from aiortc.mediastreams import MediaStreamError
+
+from server.channel import LABEL, EventChannel
+from server.inbound import Inbound
+from server.jitter import adopt
+from server.sdp import Offer, OfferError, finish_answer, read_offer
+from server.track import SpeechSource, SpeechTrack, play_to_nobody
+from units.messages import Float32
+
+logger = logging.getLogger(__name__)
+
+
+class Transport(Protocol):
+    """What a session sends through. Called on the event loop thread only."""
+
+    plays_audio: bool
+
+    def send(self, event: dict[str, Any]) -> None: ...
+
+    def close(self, reason: str) -> None: ...
+
+
+class Session(Protocol):
+    """An open session of a unit. Called on the event loop thread only."""
+
+    def hear(self, samples: Float32) -> None:
+        """Float32 mono at 16 kHz, any length."""
+
+    def handle(self, message: str | bytes) -> None:
+        """A client event as it was received. Never raises."""
+
+    def close(self) -> None:
+        """End the session and release its unit. Idempotent."""
+
+
+class Unit(Protocol):
+    """A claimed unit, as far as a call knows it."""
+
+    index: int
+
+    @property
+    def output_queue(self) -> SpeechSource: ...
+
+    def open(self, transport: Transport) -> Session: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a peer may take, in seconds."""
+
+    answer: float = 5.0
+    """From the offer to the answer."""
+    connect: float = 15.0
+    """From the answer to a connection."""
+    silence: float = 5.0
+    """Without any packet, before the peer counts as dead."""
+    ping: float = 1.0
+    """Without any packet, before the peer is asked for one."""
+    check: float = 0.5
+    """Between two looks at the packet count."""
+    handshake: float = 1.0
+    """For a handshake under way, when the call is ended during it."""
+    take_apart: float = 5.0
+    """For closing the peer connection, after the session has been closed."""
+
+
+class NoPortError(Exception):
+    """No local address or UDP port is left for a call."""
+
+
+class Peer:
+    """One call. Made and used on the event loop thread.
+
+    :param closed: called once with this peer, when the session has been closed and the unit released.
+    """
+
+    def __init__(
+        self,
+        call_id: str,
+        unit: Unit,
+        configuration: RTCConfiguration,
+        closed: Callable[[Peer], None],
+        limits: Limits = Limits(),
+    ) -> None:
+        self.call_id = call_id
+        self._limits = limits
+        self._notify = closed
+        self._loop = asyncio.get_running_loop()
+        self._output = unit.output_queue
+        self._channel = EventChannel(self.close)
+        self._closed = False
+        self._taken_apart: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._inbound: Inbound | None = None
+        self._settled = asyncio.Event()
+        self._packets = 0
+        self._alive = 0.0
+        self._connection = RTCPeerConnection(configuration)
+        self._connection.on("connectionstatechange", self._on_state)
+        self._connection.on("datachannel", self._on_datachannel)
+        self._connection.on("track", self._on_track)
+        self._session = unit.open(self._channel)
+
+    async def answer(self, text: str, session: str | None = None, public_ip: str | None = None) -> str:
+        """Answer the peer's offer, and give it until ``limits.connect`` to connect. Called once.
+
+        :param session: a ``session.update`` event to begin with, as JSON.
+        :raises OfferError: if the offer cannot be answered.
+        :raises NoPortError: if there is no address to answer with.
+        :raises TimeoutError: if there is no answer in time.
+        """
+        offer = read_offer(text)
+        self._channel.max_message_size = offer.max_message_size
+        if session is not None:
+            self._session.handle(session)
+        async with asyncio.timeout(self._limits.answer):
+            await self._negotiate(offer)
+        try:
+            answer = finish_answer(self._connection.localDescription.sdp, offer, public_ip)
+        except ValueError as error:
+            raise NoPortError(str(error)) from error
+        if not self._closed and self._connection.connectionState != "connected":
+            self._timer = self._loop.call_later(self._limits.connect, self.close, "the peer did not connect")
+        return answer
+
+    def close(self, reason: str) -> None:
+        """End the call now: the session is closed on return, the connection soon after. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        logger.info("call %s ends: %s", self.call_id, reason)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._inbound is not None:
+            self._inbound.close()
+        for task in self._tasks:
+            task.cancel()
+        self._session.close()
+        self._taken_apart = self._loop.create_task(self._take_apart(), name=f"close {self.call_id}")
+        self._notify(self)
+
+    async def wait_closed(self) -> None:
+        """Wait until everything that belonged to a call that has ended is gone."""
+        if self._taken_apart is not None:
+            await asyncio.wait([self._taken_apart])
+
+    async def _negotiate(self, offer: Offer) -> None:
+        track = SpeechTrack(self._output) if offer.hears else None
+        if track is not None:
+            self._connection.addTrack(track)
+        elif offer.direction is not None:
+            self._connection.addTransceiver("audio", "recvonly")
+        try:
+            await self._connection.setRemoteDescription(RTCSessionDescription(offer.sdp, "offer"))
+        except (
+            ValueError,
+            AssertionError,
+            LookupError,
+            OperationError,
+            InternalError,
+            InvalidAccessError,
+        ) as error:
+            raise OfferError(f"the offer cannot be used: {error}") from error
+        if self._connection.sctp is not None:
+            _tolerate(self._connection.sctp, self._on_message)
+        if track is None:
+            self._start(play_to_nobody(self._output))
+        else:
+            codec = self._connection.getTransceivers()[0]._codecs[0]
+            track.raw = codec.mimeType.lower() != "audio/opus"
+        await self._connection.setLocalDescription()
+
+    def _on_track(self, track: MediaStreamTrack) -> None:
+        transceiver: RTCRtpTransceiver = self._connection.getTransceivers()[0]
+        self._inbound = Inbound(self._session.hear, transceiver._codecs)
+        if not adopt(transceiver.receiver, self._inbound.packet):
+            self._start(_read(track, self._inbound))
+
+    def _on_datachannel(self, channel: RTCDataChannel) -> None:
+        if channel.label != LABEL or self._channel.attached or self._closed:
+            logger.info("call %s: data channel %r refused", self.call_id, channel.label)
+            channel.close()
+            return
+        channel.on("message", self._on_message)
+        channel.on("close", self._on_channel_close)
+        self._channel.attach(channel)
+
+    def _on_message(self, message: str | bytes) -> None:
+        if not self._closed:
+            self._session.handle(message)
+
+    def _on_channel_close(self) -> None:
+        self.close("the data channel was closed")
+
+    def _on_state(self) -> None:
+        state = self._connection.connectionState
+        logger.info("call %s is %s", self.call_id, state)
+        if state != "connecting":
+            self._settled.set()
+        if state in ("failed", "closed"):
+            self.close(f"the connection {'failed' if state == 'failed' else 'was closed by the peer'}")
+        elif state == "connected" and not self._closed:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._alive = self._loop.time()
+            self._check()
+
+    def _check(self) -> None:
+        """Look for signs of life, ask for one if there are none, and give the peer up in the end."""
+        now = self._loop.time()
+        packets = sum(map(_received, self._transports()))
+        if packets != self._packets:
+            self._packets, self._alive = packets, now
+        elif now - self._alive >= self._limits.silence:
+            self.close("the peer has fallen silent")
+            return
+        elif now - self._alive >= self._limits.ping:
+            self._start(self._ping())
+        self._timer = self._loop.call_later(self._limits.check, self._check)
+
+    async def _ping(self) -> None:
+        for transport in self._transports():
+            if await _answers(transport):
+                self._alive = self._loop.time()
+
+    def _transports(self) -> set[RTCDtlsTransport]:
+        transports = {x.receiver.transport for x in self._connection.getTransceivers()}
+        if self._connection.sctp is not None:
+            transports.add(self._connection.sctp.transport)
+        return transports
+
+    def _start(self, work: Any) -> None:
+        task = self._loop.create_task(work, name=f"call {self.call_id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _take_apart(self) -> None:
+        """Close the connection. One that is just being made must finish its handshake first: only then can
+        the peer be told, which would otherwise go on believing in it for half a minute."""
+        try:
+            states = self._connection.iceConnectionState, self._connection.connectionState
+            if states == ("completed", "connecting"):
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._settled.wait(), self._limits.handshake)
+            async with asyncio.timeout(self._limits.take_apart):
+                await self._connection.close()
+        except TimeoutError:
+            logger.warning("call %s: the connection did not close in time", self.call_id)
+
+
+async def _read(track: MediaStreamTrack, inbound: Inbound) -> None:
+    """The way in where the jitter buffer was not replaced: always read, an unread track grows by 1 MB/s."""
+    try:
+        while True:
+            inbound.frame(await track.recv())
+    except MediaStreamError:
+        pass
+
+
+def _tolerate(sctp: RTCSctpTransport, handle: Callable[[bytes], None]) -> None:
+    """Have text that is not UTF-8 handled as bytes; aiortc would let it end the connection."""
+    receive = sctp._data_channel_receive
+
+    async def tolerant(stream_id: int, protocol: int, data: bytes) -> None:
+        try:
+            await receive(stream_id, protocol, data)
+        except UnicodeDecodeError:
+            handle(data)
+
+    sctp._data_channel_receive = tolerant
+
+
+def _received(transport: RTCDtlsTransport) -> int:
+    """Packets that came through ``transport``, other than STUN."""
+    return int(transport._RTCDtlsTransport__rx_packets)
+
+
+async def _answers(transport: RTCDtlsTransport) -> bool:
+    """Whether the peer answers one STUN binding request within 500 ms."""
+    ice = transport.transport._connection
+    pair = ice._nominated.get(1)
+    if pair is None:
+        return False
+    try:
+        await pair.protocol.request(
+            ice.build_request(pair, nominate=False),
+            pair.remote_addr,
+            integrity_key=ice.remote_password.encode(),
+            retransmissions=0,
+        )
+    except (stun.TransactionError, ConnectionError, InvalidStateError):
+        return False
+    return True
