@@ -12,16 +12,15 @@ import openai
 from openai import OpenAI, Stream
 from openai.types.chat import ChatCompletionChunk
 
-from units.engines.base import EngineError, EngineSettings, EngineUnavailable
+from units.engines.base import EngineError, EngineSettings
 from units.engines.chat import chat_messages, chat_tool_choice, chat_tools, json_object
-from units.engines.openai_stream import Patience, Server
+from units.engines.openai_stream import Patience
+from units.engines.remote_llm import Piece, RemoteLanguageModel
 from units.engines.tool_text import new_call_id, split_tool_text
-from units.messages import Finish, Generate, Message, Token, ToolCall
+from units.messages import Finish, Generate, Token, ToolCall
 from units.scope import current_scope
 
 logger = logging.getLogger(__name__)
-
-Piece = Token | ToolCall | Finish
 
 _REASONS: dict[str, Literal["stop", "length", "content_filter"]] = {
     "length": "length",
@@ -29,12 +28,8 @@ _REASONS: dict[str, Literal["stop", "length", "content_filter"]] = {
 }
 
 
-class ChatCompletions:
-    """Any OpenAI-compatible chat server.
-
-    ``settings.base_url`` up to and including ``/v1``; empty means OpenAI. ``settings.model`` empty
-    means the first model that the server lists. ``extra`` goes into every request's body as it is.
-    """
+class ChatCompletions(RemoteLanguageModel):
+    """Any OpenAI-compatible chat server. ``extra`` goes into every request's body as it is."""
 
     def __init__(
         self,
@@ -44,22 +39,9 @@ class ChatCompletions:
         extra: Mapping[str, Any] | None = None,
         loopback: bool = False,
     ) -> None:
-        self._server = Server(settings, patience or Patience(), loopback=loopback)
-        self._model = settings.model
+        super().__init__(settings, patience, loopback=loopback)
         self._extra = dict(extra or {})
         self._reports_usage = True
-
-    def warm(self) -> None:
-        """Make one tiny real call. Raises EngineUnavailable when it fails."""
-        try:
-            for _ in self.generate(Generate(history=(Message("user", "Hi"),), max_output_tokens=16)):
-                pass
-        except EngineError as error:
-            raise EngineUnavailable(str(error)) from error
-
-    def close(self) -> None:
-        """Close idle connections."""
-        self._server.close()
 
     def generate(self, request: Generate) -> Iterator[Piece]:
         """Stream the answer. Closing the iterator, or cancelling the ambient scope, stops the server."""
@@ -69,7 +51,7 @@ class ChatCompletions:
             yield from split_tool_text(assemble(chunks), names)
 
     def _body(self, request: Generate) -> dict[str, Any]:
-        body: dict[str, Any] = {"model": self._named_model(), "messages": chat_messages(request)}
+        body: dict[str, Any] = {"model": self.named_model(), "messages": chat_messages(request)}
         if request.tools:
             body["tools"] = chat_tools(request.tools)
             body["tool_choice"] = chat_tool_choice(request)
@@ -92,18 +74,6 @@ class ChatCompletions:
             self._reports_usage = False
             return self._open(client, body)
         return stream
-
-    def _named_model(self) -> str:
-        if not self._model:
-            models = self._server.ask(lambda client: [model.id for model in client.models.list().data or []])
-            if not models:
-                raise EngineUnavailable(
-                    f"The language model server at {self._server.host} lists no models; "
-                    "load one there, or name one with --llm-model."
-                )
-            self._model = models[0]
-            logger.info("Using the model %s of %s", self._model, self._server.host)
-        return self._model
 
 
 def _is_about_usage(error: openai.APIStatusError) -> bool:

@@ -1,9 +1,10 @@
 """Streams from an OpenAI-compatible server that a caller can cancel and that never hang.
 
 A read that blocks in one thread is not woken by closing the stream in another, only by shutting its
-socket down. So each request has a client to itself, and the socket is noted when it connects. (The
-``openai`` package closes a stream's connection when the stream ends, so there is none to keep.) The same handle ends a stream that has gone quiet: a read
-timeout would not do, since servers send comments to keep a connection open while nothing happens.
+socket down. So each request has a client to itself, and the socket is noted when it connects. The same
+handle ends a stream that has gone quiet: a read timeout would not do, since servers send comments to
+keep a connection open while nothing happens. (The ``openai`` package closes a connection when its
+stream ends, so there is none to keep for the next request.)
 
 Every failure leaves here as an :class:`EngineError` with one sentence that never contains the key.
 """
@@ -18,6 +19,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -96,11 +98,14 @@ class Watchdog:
             self._seconds, self._meals = seconds, self._meals + 1
             self._fed.notify()
 
+    def _fed_since(self, meals: int) -> bool:
+        return self._meals != meals
+
     def _run(self) -> None:
         with self._fed:
             while self._seconds is not None:
                 meals = self._meals
-                if not self._fed.wait_for(lambda seen=meals: self._meals != seen, self._seconds):
+                if not self._fed.wait_for(partial(self._fed_since, meals), self._seconds):
                     self.barked = True
                     self._bark()
                     return

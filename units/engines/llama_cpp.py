@@ -1,0 +1,163 @@
+"""The default language model: llama.cpp in this process, spoken to as if it were a remote server.
+
+``xllamacpp`` brings llama.cpp's own OpenAI-compatible server, with several slots and prompt caching,
+in a wheel. It listens on loopback behind a random key, and :class:`ChatCompletions` does the rest, so
+that local and hosted models share one code path.
+"""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import logging
+import os
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from weakref import WeakValueDictionary
+
+import xllamacpp
+
+from units.engines.base import EngineSettings, EngineUnavailable
+from units.engines.chat import ends_in_result
+from units.engines.chat_completions import ChatCompletions
+from units.engines.remote_llm import Piece
+from units.messages import Generate
+from units.models import ModelError, ModelStore
+
+logger = logging.getLogger(__name__)
+
+MODEL = "qwen2.5-coder-0.5b-instruct"
+SLOTS = 4
+"""Conversations answered at once, each with its own cached prompt."""
+SLOT_TOKENS = 4096
+"""Context of one slot."""
+ANSWER_TOKENS = 1024
+"""Where a small model that has begun to ramble is stopped, unless the request says otherwise."""
+PROMPT_CACHE_MIB = 256
+"""For prompts that had to leave their slot, such as that of a conversation with its tools taken away."""
+
+SAMPLING: dict[str, Any] = {
+    "temperature": 0.3,
+    "top_p": 0.9,
+    "repeat_penalty": 1.05,
+    "seed": 1,
+    "cache_prompt": True,
+}
+"""Sent with every request. Cool and seeded: a voice has no use for variety at the price of sense."""
+
+
+class LlamaCpp:
+    """A GGUF model on this machine.
+
+    ``settings.model`` is a name in the model store or the path of a .gguf file (or of a folder that
+    holds one). Engines of one model share one server.
+    """
+
+    def __init__(self, settings: EngineSettings) -> None:
+        path = model_file(settings)
+        self._server: LocalServer | None = shared_server(path, settings.device)
+        local = dataclasses.replace(
+            settings, model=path.stem, base_url=self._server.base_url, api_key=self._server.api_key
+        )
+        self._chat = ChatCompletions(local, extra=SAMPLING, loopback=True)
+
+    def warm(self) -> None:
+        """Make one tiny real call. Raises EngineUnavailable when it fails."""
+        self._chat.warm()
+
+    def close(self) -> None:
+        """Stop the server, unless another engine uses it."""
+        self._chat.close()
+        self._server = None
+
+    def generate(self, request: Generate) -> Iterator[Piece]:
+        """Stream the answer. A tool's result is spoken without tools at hand.
+
+        A small model that still sees its tools calls them again instead of talking.
+        """
+        if ends_in_result(request) or request.tool_choice == "none":
+            request = dataclasses.replace(request, tools=(), tool_choice="auto")
+        with closing(self._chat.generate(request)) as answer:  # type: ignore[type-var]
+            yield from answer
+
+
+class LocalServer:
+    """A running llama.cpp server on loopback; it stops when the last reference goes."""
+
+    def __init__(self, path: Path, device: str) -> None:
+        self.api_key = secrets.token_urlsafe(24)
+        try:
+            self._native = xllamacpp.Server(parameters(path, device, self.api_key))
+        except RuntimeError as error:
+            raise EngineUnavailable(
+                f"llama.cpp could not load {path} ({error}); is it a complete GGUF file?"
+            ) from error
+        self.base_url = f"{self._native.listening_address}/v1"
+        logger.info("llama.cpp serves %s at %s", path.name, self.base_url)
+
+    def stop(self) -> None:
+        """End the server's threads and free the model. Blocks for about a quarter of a second."""
+        self._native = None
+
+
+_lock = threading.Lock()
+_servers: WeakValueDictionary[Path, LocalServer] = WeakValueDictionary()
+
+
+def shared_server(path: Path, device: str) -> LocalServer:
+    """The server of this model file, started if there is none. Raises EngineUnavailable."""
+    with _lock:
+        server = _servers.get(path)
+        if server is None:
+            server = _servers[path] = LocalServer(path, device)
+        return server
+
+
+@atexit.register
+def _stop_all() -> None:
+    # Its threads must not outlive the interpreter that loaded them.
+    for server in list(_servers.values()):
+        server.stop()
+
+
+def model_file(settings: EngineSettings) -> Path:
+    """The .gguf file that ``settings`` mean. Raises EngineUnavailable saying what to do."""
+    try:
+        found = ModelStore(settings.models_dir).locate(settings.model or MODEL)
+    except ModelError as error:
+        raise EngineUnavailable(str(error)) from error
+    if found.is_dir():
+        inside = sorted(found.glob("*.gguf"))
+        if not inside:
+            raise EngineUnavailable(f"There is no .gguf file in {found}; name one with --llm-model.")
+        found = inside[0]
+    return found.resolve()
+
+
+def parameters(path: Path, device: str, api_key: str) -> Any:
+    """llama.cpp's parameters for a voice: several short conversations, low latency, nothing exposed."""
+    params = xllamacpp.CommonParams()
+    params.model.path = str(path)
+    params.hostnames = ["127.0.0.1"]
+    params.port = 0
+    params.api_keys = [api_key]
+    params.ui = False
+    params.endpoint_slots = False
+    params.use_jinja = True
+    params.n_parallel = SLOTS
+    params.n_ctx = SLOTS * SLOT_TOKENS
+    params.n_predict = ANSWER_TOKENS
+    params.cache_ram_mib = PROMPT_CACHE_MIB
+    params.verbosity = -1
+    if device == "cpu":
+        params.n_gpu_layers = 0
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for work in (params.cpuparams, params.cpuparams_batch):
+        work.n_threads = cores
+        # Polling threads would take the cores from the voice that speaks meanwhile.
+        work.poll = 0
+    return params
