@@ -16,7 +16,7 @@ from typing import Protocol
 from aiohttp import BodyPartReader, web
 
 from server.ice import IceServer, IceServers
-from server.peer import Limits, NoPortError, Peer, Unit
+from server.peer import EndedError, Limits, NoPortError, Peer, Unit
 from server.sdp import OfferError
 from units.pool import PoolFull
 
@@ -138,7 +138,8 @@ class Calls:
             raise Refusal(503, "no_capacity", "All units are in use. Try again in a moment.") from error
         call_id = f"rtc_{uuid.uuid4().hex}"
         peer = Peer(call_id, unit, self._ice.configuration(), self._closed, self._limits)
-        self._peers[call_id] = peer
+        if not peer.closed:
+            self._peers[call_id] = peer
         logger.info("call %s gets unit %s", call_id, unit.index)
         return peer
 
@@ -147,6 +148,8 @@ class Calls:
             return await peer.answer(offer, session, self._public_ip)
         except OfferError as error:
             raise Refusal(400, "invalid_offer", f"Invalid offer: {error}.") from error
+        except EndedError as error:
+            raise Refusal(503, "call_ended", "The call ended before it could be answered.") from error
         except NoPortError as error:
             raise Refusal(503, "no_media_port", "No address or UDP port is left for media.") from error
         except TimeoutError as error:

@@ -101,6 +101,20 @@ class NoPortError(Exception):
     """No local address or UDP port is left for a call."""
 
 
+class EndedError(Exception):
+    """The call was ended before it could be answered."""
+
+
+class _NoSession:
+    """Stands in while a session is being opened, which may fail and end the call at once."""
+
+    def hear(self, samples: Float32) -> None: ...
+
+    def handle(self, message: str | bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Peer:
     """One call. Made and used on the event loop thread.
 
@@ -133,7 +147,13 @@ class Peer:
         self._connection.on("connectionstatechange", self._on_state)
         self._connection.on("datachannel", self._on_datachannel)
         self._connection.on("track", self._on_track)
+        self._session: Session = _NoSession()
         self._session = unit.open(self._channel)
+
+    @property
+    def closed(self) -> bool:
+        """The session has been closed; the connection is closed or about to be."""
+        return self._closed
 
     async def answer(self, text: str, session: str | None = None, public_ip: str | None = None) -> str:
         """Answer the peer's offer, and give it until ``limits.connect`` to connect. Called once.
@@ -142,18 +162,24 @@ class Peer:
         :raises OfferError: if the offer cannot be answered.
         :raises NoPortError: if there is no address to answer with.
         :raises TimeoutError: if there is no answer in time.
+        :raises EndedError: if the call has ended.
         """
         offer = read_offer(text)
         self._channel.max_message_size = offer.max_message_size
         if session is not None:
             self._session.handle(session)
-        async with asyncio.timeout(self._limits.answer):
-            await self._negotiate(offer)
+        try:
+            async with asyncio.timeout(self._limits.answer):
+                await self._negotiate(offer)
+        except InvalidStateError as error:
+            raise EndedError(str(error)) from error
+        if self._closed:
+            raise EndedError("ended during negotiation")
         try:
             answer = finish_answer(self._connection.localDescription.sdp, offer, public_ip)
         except ValueError as error:
             raise NoPortError(str(error)) from error
-        if not self._closed and self._connection.connectionState != "connected":
+        if self._connection.connectionState != "connected":
             self._timer = self._loop.call_later(self._limits.connect, self.close, "the peer did not connect")
         return answer
 

@@ -69,11 +69,16 @@ class FakeUnit:
         self.output_queue = output or Tone()
         self.session: FakeSession | None = None
         self.sessions: list[FakeSession] = []
+        self.stillborn = False
+        """True: its sessions fail while they are being opened."""
 
     def open(self, transport: Transport) -> FakeSession:
-        self.session = FakeSession(self, transport)
-        self.sessions.append(self.session)
-        return self.session
+        self.session = session = FakeSession(self, transport)
+        self.sessions.append(session)
+        if self.stillborn:
+            session.close()
+            transport.close("internal error")
+        return session
 
     @property
     def last(self) -> FakeSession:
@@ -107,12 +112,15 @@ class ToneTrack(AudioStreamTrack):
         super().__init__()
         self._position = 0
         self._hertz = hertz
+        self.level = 8000
 
     async def recv(self) -> Any:
         frame = await super().recv()
         time = (self._position + np.arange(frame.samples)) / frame.sample_rate
         self._position += frame.samples
-        frame.planes[0].update((8000 * np.sin(2 * np.pi * self._hertz * time)).astype(np.int16).tobytes())
+        frame.planes[0].update(
+            (self.level * np.sin(2 * np.pi * self._hertz * time)).astype(np.int16).tobytes()
+        )
         return frame
 
 

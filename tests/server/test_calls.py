@@ -209,6 +209,16 @@ async def test_our_own_mistake_frees_the_unit(
     assert pool.free == 1
 
 
+async def test_a_session_that_cannot_be_opened_ends_the_call(
+    http: ClientSession, pool: FakePool, calls: Calls
+) -> None:
+    pool.units[0].stillborn = True
+    async with http.post(PATH, data=WHOLE, headers=SDP) as response:
+        assert response.status == 503
+        assert (await error(response))["code"] == "call_ended"
+    assert (pool.free, len(calls)) == (1, 0)
+
+
 @pytest.mark.parametrize(("method", "tail"), [("POST", "/rtc_no/hangup"), ("DELETE", "/rtc_no")])
 async def test_an_unknown_call_cannot_be_hung_up(http: ClientSession, method: str, tail: str) -> None:
     async with http.request(method, PATH + tail) as response:

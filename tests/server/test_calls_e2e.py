@@ -349,3 +349,49 @@ async def test_calls_leave_nothing_behind(house: House) -> None:
     gc.collect()
     after = len(os.listdir("/proc/self/fd")), threading.active_count(), len(asyncio.all_tasks())
     assert all(b <= a + 2 for a, b in zip(before, after, strict=True)), (before, after)
+
+
+async def test_at_five_percent_loss_only_what_was_lost_is_missing(house: House, client: Client) -> None:
+    await client.add_audio(ToneTrack()).add_channel().call(house.http)
+    session = house.unit.last
+    await until(lambda: session.heard)
+    transport = client.connection.getSenders()[0].transport
+    send, sent = transport._send_rtp, []
+
+    async def lossy(data: bytes) -> None:
+        if 64 <= data[1] & 0x7F < 96:
+            await send(data)
+            return
+        sent.append(len(sent) % 20 != 7)
+        if sent[-1]:
+            await send(data)
+
+    transport._send_rtp = lossy
+    before = len(session.heard)
+    await until(lambda: len(sent) >= 200, 8)
+    samples = np.concatenate(session.heard[before:])
+    frames = samples[: len(samples) // 320 * 320].reshape(-1, 320)
+    silent = int((np.abs(frames).max(axis=1) < 0.01).sum())
+    assert abs(len(samples) / 320 - 200) <= 4
+    assert sent.count(False) - 3 <= silent + 2
+    assert np.sqrt(np.mean(samples**2)) > 0.9 * np.sqrt(0.95) * 0.173 / np.sqrt(2)
+
+
+async def test_a_lost_packet_leaves_no_delay_behind(house: House, client: Client) -> None:
+    microphone = ToneTrack()
+    microphone.level = 0
+    await client.add_audio(microphone).add_channel().call(house.http)
+    session = house.unit.last
+    await until(lambda: session.heard)
+    transport = client.connection.getSenders()[0].transport
+    send, sent = transport._send_rtp, []
+
+    async def losing_one(data: bytes) -> None:
+        sent.append(data)
+        if len(sent) != 5:
+            await send(data)
+
+    transport._send_rtp = losing_one
+    await until(lambda: len(sent) > 40)
+    microphone.level = 8000
+    assert await until(lambda: np.abs(session.heard[-1]).max() > 0.1) < 0.12
