@@ -1,27 +1,27 @@
 /**
- * The call: brings one about, keeps it up, ends it. The only place that knows peers, the microphone
- * and the speaker at once; what the screen shows of it goes through `dispatch`.
- *
- * Every connection has an epoch. Whatever finishes after its epoch is over is thrown away, so that
- * a late answer, a late permission or a late event of an old call changes nothing.
+ * The call: brings one about, keeps it up, ends it. The only place that knows the link, the
+ * microphone and the speaker at once; what the screen shows of it goes through `dispatch`.
  */
 
-import { problem, timeoutCode } from '../core/problems.js';
-import { openingUpdate, updateFor } from '../core/settings.js';
+import { askHeard, silence, typedTurn } from '../core/outgoing.js';
+import { problem } from '../core/problems.js';
 import { replay } from '../core/replay.js';
+import { openingUpdate, updateFor } from '../core/settings.js';
+import { Link } from './link.js';
 import { closeMic, openMic } from './mic.js';
-import { Peer } from './peer.js';
-import { CallError, postHangup, postOffer, readHealth } from './signalling.js';
+import { CallError, readHealth } from './signalling.js';
 import { keepAwake, letSleep } from './wakelock.js';
 
-/** From Start to `session.created`, ms. */
-const CONNECT_MS = 12000;
 /** Pauses before each try to reconnect, ms. */
 export const BACKOFF_MS = [500, 1000, 2000, 4000, 8000];
 /** How often a server that is loading is asked again, ms. */
 const LOADING_MS = 2000;
 /** How long to wait for a place when the server does not say, ms. */
 const BUSY_MS = 5000;
+
+/** Phases without a call, nor one on its way. */
+const AT_REST = ['idle', 'blocked', 'ended', 'error'];
+const ON_THE_WAY = ['asking', 'connecting', 'reconnecting'];
 
 /** @typedef {import('../core/types.js').State} State */
 /** @typedef {import('../core/types.js').Action} Action */
@@ -40,23 +40,19 @@ const BUSY_MS = 5000;
 
 export class VoiceAgentClient {
   #parts;
+  /** Counts everything that makes older work void: connections, hang-ups. */
   #epoch = 0;
-  #location = '';
-  #ended = false;
-  /** The conversation on screen goes on in the new connection. */
-  #continues = false;
-  /** @type {Peer|null} */
-  #peer = null;
+  /** @type {Link|null} */
+  #link = null;
   /** @type {MediaStream|null} */
   #mic = null;
-  /** @type {AbortController|null} */
-  #offering = null;
-  /** @type {ReturnType<typeof setTimeout>|undefined} */
-  #limit;
-  /** @type {ReturnType<typeof setTimeout>|undefined} */
-  #again;
+  /** The conversation on screen goes on in the next connection. */
+  #continues = false;
+  #expired = false;
   /** Typed before the call was up. @type {string[]} */
   #unsent = [];
+  /** @type {ReturnType<typeof setTimeout>|undefined} */
+  #again;
 
   /** @param {Parts} parts */
   constructor(parts) {
@@ -73,15 +69,15 @@ export class VoiceAgentClient {
    * @param {import('../core/types.js').Mode} mode
    */
   async start(mode) {
-    const { dispatch, speaker, meter } = this.#parts;
+    const { dispatch, speaker, meter, state } = this.#parts;
     this.#teardown();
     const epoch = this.#epoch;
-    this.#continues = this.#parts.state().problem?.code === 'dropped';
+    this.#continues = state().problem?.code === 'dropped';
+    this.#expired = false;
     speaker.unlock();
     meter.resume();
     dispatch({ type: 'start', mode, now: performance.now() });
-    if (mode === 'voice' && !(await this.#takeMic(epoch))) return;
-    await this.#connect(0);
+    if (mode === 'text' || (await this.#takeMic(epoch))) this.#connect(0);
   }
 
   hangUp() {
@@ -98,7 +94,7 @@ export class VoiceAgentClient {
 
   /** Stop the answer, whether it is still being made or already only played. */
   stopAnswer() {
-    this.#silence();
+    this.#send(...silence(this.#parts.state()));
     this.#parts.dispatch({ type: 'stop', now: performance.now() });
   }
 
@@ -108,14 +104,9 @@ export class VoiceAgentClient {
    */
   sendText(text) {
     const { phase } = this.#parts.state();
-    if (['idle', 'blocked', 'ended', 'error'].includes(phase)) {
-      this.#unsent.push(text);
-      void this.start('text');
-    } else if (['asking', 'connecting', 'reconnecting'].includes(phase)) {
-      this.#unsent.push(text);
-    } else {
-      this.#say(text);
-    }
+    if (!AT_REST.includes(phase) && !ON_THE_WAY.includes(phase)) return this.#say(text);
+    this.#unsent.push(text);
+    if (AT_REST.includes(phase)) void this.start('text');
   }
 
   /** @param {Partial<import('../core/types.js').Settings>} patch */
@@ -131,9 +122,9 @@ export class VoiceAgentClient {
     this.#parts.speaker.play();
   }
 
-  /** @returns {Promise<Record<string, any>[]>} the last call's raw statistics; empty without one */
+  /** @returns {Promise<Record<string, any>[]>} the call's raw statistics; empty without one */
   async stats() {
-    return (await this.#peer?.stats()) ?? [];
+    return (await this.#link?.stats()) ?? [];
   }
 
   /**
@@ -147,6 +138,7 @@ export class VoiceAgentClient {
         if (this.#mic === stream) dispatch({ type: 'mic', mic: 'lost', now: performance.now() });
       });
       if (epoch !== this.#epoch) {
+        // Granted after the person had left.
         closeMic(stream);
         return false;
       }
@@ -155,57 +147,29 @@ export class VoiceAgentClient {
       dispatch({ type: 'micGranted', now: performance.now() });
       return true;
     } catch (error) {
-      if (epoch === this.#epoch) this.#fail(/** @type {CallError} */ (error));
+      if (!(error instanceof CallError)) throw error;
+      if (epoch === this.#epoch) this.#fail(error);
       return false;
     }
   }
 
   /** @param {number} attempt 0 for the first connection, else which try of reconnecting */
-  async #connect(attempt) {
+  #connect(attempt) {
     const epoch = ++this.#epoch;
-    const { dispatch, iceServers } = this.#parts;
+    const { dispatch, iceServers, speaker, meter } = this.#parts;
     dispatch({ type: 'connecting', epoch, now: performance.now() });
-    this.#limit = setTimeout(() => this.#tooLate(epoch, attempt), CONNECT_MS);
-    this.#offering = new AbortController();
-    const { signal } = this.#offering;
-    try {
-      const servers = await iceServers();
-      if (epoch !== this.#epoch) return;
-      const peer = this.#newPeer(servers, epoch, attempt);
-      const answer = await postOffer(await peer.offer(), signal);
-      if (epoch !== this.#epoch) return postHangup(answer.location);
-      this.#location = answer.location;
-      dispatch({ type: 'step', step: 'network', epoch, now: performance.now() });
-      await peer.accept(answer.sdp);
-    } catch (error) {
-      if (epoch !== this.#epoch) return;
-      const known = error instanceof CallError ? error : new CallError('server-http', String(error));
-      this.#failed(known, attempt);
-    }
-  }
-
-  /**
-   * @param {RTCIceServer[]} servers
-   * @param {number} epoch
-   * @param {number} attempt
-   */
-  #newPeer(servers, epoch, attempt) {
-    const { dispatch, speaker, meter } = this.#parts;
-    const peer = new Peer(servers, this.#mic?.getAudioTracks()[0] ?? null, {
+    const track = this.#mic?.getAudioTracks()[0] ?? null;
+    this.#link = new Link(track, {
       onstep: (step) => dispatch({ type: 'step', step, epoch, now: performance.now() }),
       onevent: (event) => this.#receive(event, epoch),
       onstream: (stream) => {
         speaker.attach(stream);
         meter.tap('out', stream);
       },
-      onlost: (why) => {
-        if (epoch !== this.#epoch) return;
-        if (this.#limit === undefined) this.#dropped();
-        else this.#failed(new CallError(why === 'dropped' ? 'connect-timeout' : why, 'the peer connection closed'), attempt);
-      },
+      onfail: (error) => this.#failed(error, attempt),
+      onlost: () => (this.#expired ? this.#fail(new CallError('expired', 'session_expired')) : this.#reconnect(1)),
     });
-    this.#peer = peer;
-    return peer;
+    void this.#link.open(iceServers());
   }
 
   /**
@@ -213,25 +177,19 @@ export class VoiceAgentClient {
    * @param {number} epoch
    */
   #receive(event, epoch) {
-    if (epoch !== this.#epoch) return;
     const { dispatch, log, meter } = this.#parts;
     const now = performance.now();
     log.add('server', event, now);
-    if (event.type === 'error' && event.error?.code === 'session_expired') this.#ended = true;
+    if (event.type === 'error' && event.error?.code === 'session_expired') this.#expired = true;
     dispatch({ type: 'server', event, epoch, now, date: Date.now(), loudAt: meter.loudAt });
     if (event.type === 'session.created') this.#connected();
-    // The server keeps only what was heard: ask how much that was, rather than guess.
-    if (event.type === 'conversation.item.truncated') {
-      this.#send({ type: 'conversation.item.retrieve', event_id: `replay_${event.item_id}`, item_id: event.item_id });
-    }
+    if (event.type === 'conversation.item.truncated') this.#send(askHeard(event.item_id));
   }
 
   #connected() {
-    clearTimeout(this.#limit);
-    this.#limit = undefined;
     const { settings, rows, epoch } = this.#parts.state();
     this.#send(openingUpdate(settings));
-    if (this.#continues) for (const event of replay(rows, epoch)) this.#send(event);
+    if (this.#continues) this.#send(...replay(rows, epoch));
     this.#continues = true;
     for (const text of this.#unsent.splice(0)) this.#say(text);
     void keepAwake();
@@ -239,47 +197,26 @@ export class VoiceAgentClient {
 
   /** @param {string} text */
   #say(text) {
-    this.#silence();
-    const id = `item_${crypto.getRandomValues(new Uint32Array(2)).join('').slice(0, 20)}`;
-    const content = [{ type: 'input_text', text }];
+    this.#send(...silence(this.#parts.state()));
+    const id = `item_${crypto.getRandomValues(new Uint32Array(2)).join('')}`;
     this.#parts.dispatch({ type: 'textSent', id, text, now: performance.now(), date: Date.now() });
-    this.#send({ type: 'conversation.item.create', item: { id, type: 'message', role: 'user', content } });
-    this.#send({ type: 'response.create' });
+    this.#send(...typedTurn(id, text));
   }
 
-  #silence() {
-    const { activeResponse, playing } = this.#parts.state();
-    if (activeResponse) this.#send({ type: 'response.cancel' });
-    if (activeResponse || playing) this.#send({ type: 'output_audio_buffer.clear' });
-  }
-
-  /** @param {WireEvent} event */
-  #send(event) {
-    if (this.#peer?.send(event)) this.#parts.log.add('client', event, performance.now());
-  }
-
-  #dropped() {
-    if (this.#ended) return this.#fail(new CallError('expired', 'session_expired'));
-    this.#reconnect(1);
+  /** @param {WireEvent[]} events */
+  #send(...events) {
+    for (const event of events) {
+      if (this.#link?.send(event)) this.#parts.log.add('client', event, performance.now());
+    }
   }
 
   /** @param {number} attempt from 1 */
   #reconnect(attempt) {
-    this.#closePeer();
-    this.#epoch++;
-    if (attempt > BACKOFF_MS.length) return this.#fail(new CallError('dropped', ''));
+    this.#closeLink();
+    const pause = BACKOFF_MS[attempt - 1];
+    if (pause === undefined) return this.#fail(new CallError('dropped', `${BACKOFF_MS.length} tries`));
     this.#parts.dispatch({ type: 'dropped', attempt, now: performance.now() });
-    this.#again = setTimeout(() => void this.#connect(attempt), BACKOFF_MS[attempt - 1]);
-  }
-
-  /**
-   * @param {number} epoch
-   * @param {number} attempt
-   */
-  #tooLate(epoch, attempt) {
-    if (epoch !== this.#epoch) return;
-    const { step } = this.#parts.state();
-    this.#failed(new CallError(timeoutCode(step), `the step "${step}" took longer than 12 s`), attempt);
+    this.#again = setTimeout(() => this.#connect(attempt), pause);
   }
 
   /**
@@ -295,10 +232,8 @@ export class VoiceAgentClient {
 
   /** @param {CallError} error */
   #fail(error) {
-    this.#parts.log.add('page', { type: 'problem', code: error.code, detail: error.detail }, performance.now());
     this.#teardown();
-    const { context, dispatch } = this.#parts;
-    dispatch({ type: 'fail', problem: problem(error.code, { ...context, detail: error.detail }), now: performance.now() });
+    this.#show(error, null);
   }
 
   /**
@@ -307,40 +242,41 @@ export class VoiceAgentClient {
    * @param {number} waitMs
    */
   #failAndRetry(error, waitMs) {
-    this.#closePeer();
-    const epoch = ++this.#epoch;
-    const { context, dispatch } = this.#parts;
-    const now = performance.now();
-    const shown = problem(error.code, { ...context, detail: error.detail, retryAt: now + waitMs });
-    dispatch({ type: 'fail', problem: shown, now });
+    this.#closeLink();
+    const epoch = this.#epoch;
+    this.#show(error, performance.now() + waitMs);
     this.#again = setTimeout(async () => {
       const loading = error.code === 'server-starting' && (await readHealth()) === 'loading';
       if (epoch !== this.#epoch) return;
       if (loading) this.#failAndRetry(error, LOADING_MS);
-      else await this.#connect(0);
+      else this.#connect(0);
     }, waitMs);
   }
 
+  /**
+   * @param {CallError} error
+   * @param {number|null} retryAt
+   */
+  #show({ code, detail }, retryAt) {
+    const { context, dispatch, log } = this.#parts;
+    const now = performance.now();
+    log.add('page', { type: 'problem', code, detail }, now);
+    dispatch({ type: 'fail', problem: problem(code, { ...context, detail, retryAt }), now });
+  }
+
   /** @param {{leaving?: boolean}} [options] */
-  #closePeer(options) {
-    clearTimeout(this.#limit);
+  #closeLink(options) {
+    this.#epoch++;
     clearTimeout(this.#again);
-    this.#limit = undefined;
-    this.#offering?.abort();
-    this.#offering = null;
-    this.#peer?.close();
-    this.#peer = null;
-    postHangup(this.#location, options);
-    this.#location = '';
+    this.#link?.close(options);
+    this.#link = null;
     this.#parts.meter.tap('out', null);
     this.#parts.speaker.detach();
   }
 
   /** The one way down; may be gone twice. @param {{leaving?: boolean}} [options] */
   #teardown(options) {
-    this.#epoch++;
-    this.#ended = false;
-    this.#closePeer(options);
+    this.#closeLink(options);
     closeMic(this.#mic);
     this.#mic = null;
     this.#parts.meter.tap('mic', null);
@@ -350,8 +286,6 @@ export class VoiceAgentClient {
   #leave() {
     const { phase } = this.#parts.state();
     this.#teardown({ leaving: true });
-    if (!['idle', 'blocked', 'ended', 'error'].includes(phase)) {
-      this.#parts.dispatch({ type: 'hangUp', now: performance.now() });
-    }
+    if (!AT_REST.includes(phase)) this.#parts.dispatch({ type: 'hangUp', now: performance.now() });
   }
 }

@@ -100,6 +100,7 @@ export function phaseWords(state, now, tries) {
     case 'reconnecting':
       return { title: 'Connection lost', hint: `Trying again (${state.attempt} of ${tries})…` };
     case 'error':
+      if (state.problem?.retryAt) return { title: 'Waiting', hint: 'The call begins by itself.' };
       return { title: 'Something is in the way', hint: 'See the note for a way out.' };
     case 'ended':
       return { title: 'Call ended', hint: state.callMs === null ? 'Nothing was sent.' : spelledDuration(state.callMs) };

@@ -35,6 +35,7 @@ export function initialState(settings) {
     epoch: 0,
     step: 'offer',
     attempt: 0,
+    fresh: true,
     callAt: null,
     callMs: null,
     session: null,
@@ -71,8 +72,8 @@ export function reduce(state, action) {
   switch (action.type) {
     case 'start': {
       const next = move(state, action.mode === 'text' ? 'startText' : 'start', now);
-      const rows = state.problem?.code === 'dropped' ? state.rows : withDivider(state.rows);
-      return { ...next, rows, mode: action.mode, mic: 'none', problem: null, callAt: null, callMs: null, step: 'offer', attempt: 0 };
+      const fresh = state.problem?.code !== 'dropped';
+      return { ...next, fresh, mode: action.mode, mic: 'none', problem: null, callAt: null, callMs: null, step: 'offer', attempt: 0 };
     }
     case 'block':
       return { ...move(state, 'block', now), problem: action.problem };
@@ -105,7 +106,7 @@ export function reduce(state, action) {
     case 'dropped':
       return { ...move(endCall(state, now), 'dropped', now), attempt: action.attempt, step: 'offer' };
     case 'fail':
-      return { ...move(finishCall(endCall(state, now), now), 'fail', now), problem: action.problem, mic: 'none' };
+      return { ...move(finishCall(endCall(state, now), now), 'fail', now), problem: action.problem, mic: action.problem.retryAt ? state.mic : 'none' };
     case 'hangUp':
       return { ...move(finishCall(endCall(state, now), now), 'hangUp', now), problem: null, mic: 'none', outputBlocked: false };
     case 'settings':
@@ -115,15 +116,6 @@ export function reduce(state, action) {
     case 'tick':
       return tick(state, now);
   }
-}
-
-/**
- * Mark where a new conversation begins: the assistant does not remember what stands above.
- * @param {import('./types.js').Row[]} rows
- */
-function withDivider(rows) {
-  if (!rows.length || rows.at(-1)?.role === 'note') return rows;
-  return [...rows, newRow({ id: `call_${rows.length}`, role: 'note', status: 'done', text: 'New call' })];
 }
 
 /**

@@ -91,6 +91,7 @@
  * @property {number} epoch
  * @property {Step} step
  * @property {number} attempt of reconnecting, from 1
+ * @property {boolean} fresh this call does not continue the conversation on screen
  * @property {number|null} callAt when the call was connected
  * @property {number|null} callMs how long the last call took
  * @property {{id: string, model: string, voice: string}|null} session

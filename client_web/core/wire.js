@@ -24,8 +24,10 @@ const HARMLESS = new Set([
 
 /** @type {Record<string, (state: State, arrival: Arrival) => State>} */
 const HANDLERS = {
-  'session.created': (state, { event, now }) => ({
+  'session.created': (state, { event, now, epoch }) => ({
     ...move(state, 'connected', now),
+    rows: state.fresh ? withDivider(state.rows, epoch) : state.rows,
+    fresh: false,
     callAt: state.callAt ?? now,
     attempt: 0,
     session: sessionOf(event),
@@ -104,6 +106,16 @@ const HANDLERS = {
 export function serverEvent(state, arrival) {
   const handler = Object.hasOwn(HANDLERS, arrival.event.type) ? HANDLERS[arrival.event.type] : undefined;
   return handler ? handler(state, arrival) : state;
+}
+
+/**
+ * Mark where a new conversation begins: the assistant does not remember what stands above.
+ * @param {import('./types.js').Row[]} rows
+ * @param {number} epoch
+ */
+function withDivider(rows, epoch) {
+  if (!rows.length) return rows;
+  return [...rows, newRow({ id: `call_${epoch}`, role: 'note', status: 'done', text: 'New call', epoch })];
 }
 
 /** @param {WireEvent} event */

@@ -108,12 +108,12 @@ export class Orb {
     const g = this.#context;
     const [body, left, right] = /** @type {[number[], number[], number[]]} */ (this.#colours);
     const centre = size / 2;
-    const radius = size * 0.29 * (1 + Math.sin(turn * 3) * this.#breath + level * 0.16);
+    const radius = size * 0.29 * (1 + Math.sin(turn * 3) * this.#breath + level * 0.1);
     g.clearRect(0, 0, size, size);
-    this.#glow(centre, radius * (1.62 + level * 0.1), body, 0.30 + level * 0.25);
+    this.#glow(centre, Math.min(centre, radius * 1.68), body, 0.32 + level * 0.2);
     this.#rings(centre, radius, level, mic, turn);
     g.save();
-    this.#outline(centre, radius, turn, 0.012 + this.#breath * 0.6 + level * 0.075);
+    this.#outline(centre, radius, turn, 0.012 + this.#breath * 0.6 + level * 0.06);
     g.clip();
     const base = g.createLinearGradient(centre, centre - radius, centre, centre + radius);
     base.addColorStop(0, css(mixed(body, left, 0.35), 1));
