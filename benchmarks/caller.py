@@ -35,7 +35,7 @@ from aiortc import MediaStreamTrack, RTCConfiguration, RTCPeerConnection, RTCSes
 from aiortc.mediastreams import MediaStreamError
 
 from server.jitter import adopt
-from server.track import FRAME, PERIOD, RATE, OpusEncoder
+from server.track import FRAME, PERIOD, RATE, OpusEncoder, silent_frame
 from units.messages import Float32, Int16
 
 HEARD_RATE = 48_000
@@ -176,6 +176,7 @@ class Ear:
         self._frames: list[Int16] = []
         self._times: list[float] = []
         self._peaks: list[int] = []
+        self._made: list[float] = []
         self._next: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def packet(self, _payload_type: int, data: bytes, _timestamp: int) -> None:
@@ -187,6 +188,8 @@ class Ear:
                 self._frames.append(samples)
                 self._times.append(at)
                 self._peaks.append(int(np.abs(samples.astype(np.int32)).max()))
+            if data != silent_frame():
+                self._made.append(at)
         self._next.set_result(None)
         self._next = asyncio.get_running_loop().create_future()
 
@@ -206,6 +209,10 @@ class Ear:
             (at for at, peak in zip(self._times[first:], self._peaks[first:], strict=True) if peak > LOUD),
             None,
         )
+
+    def first_made(self, after: float) -> float | None:
+        """Arrival of the first packet after ``after`` that was made of speech, be it quiet still."""
+        return next((at for at in self._made[bisect_right(self._made, after) :]), None)
 
     def last_loud(self) -> float | None:
         """Arrival of the last frame with a sound in it."""
@@ -294,6 +301,10 @@ class Caller:
             while (at := self._ear.first_loud(after)) is None:
                 await self._ear.next_frame()
         return at
+
+    def first_packet(self, after: float) -> float | None:
+        """When the first packet with speech arrived after ``after``, be it quiet still; None: not yet."""
+        return self._ear.first_made(after)
 
     async def silence(self, seconds: float = 0.5, within: float = 60.0) -> float:
         """Wait until nothing has been heard for ``seconds``; when the last sound arrived (0.0: never).

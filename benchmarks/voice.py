@@ -1,0 +1,159 @@
+"""Voice to voice: from the caller's last loud sample to the first sound of the answer at the caller's end.
+
+The first number is what a caller waits. The others say where the time goes, all counted from the caller's
+last loud sample; a part that comes before the end of the turn was done on speculation.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.caller import Caller, Said
+from benchmarks.clips import clips, ending
+from benchmarks.figures import Figure
+from benchmarks.served import SCRIPTED, serving
+from server.track import FRAME
+from units.messages import Int16
+
+Progress = Callable[[str], None]
+
+OVERHEAD_MS = 80.0
+"""What the pipeline and the network may add to the silence window."""
+
+REAL_TARGET_MS = 2000.0
+
+TIMED = ("--stt", "timed-faster-whisper", "--llm-backend", "timed-llama-cpp", "--tts", "timed-kokoro")
+"""The default engines, with the stop-watch of :mod:`benchmarks.timed_server` around them."""
+
+
+async def voice_scripted(quick: bool, progress: Progress) -> list[Figure]:
+    """Engines that answer at once: what is left is the silence window and our own share."""
+    spoken = [ending(clip, 1.5) for clip in clips()]
+    turns = 5 if quick else 30
+    async with serving(*SCRIPTED) as served, Caller(served.url) as call:
+        window = _window_ms((await call.opened()).body)
+        taken = []
+        for turn in range(turns):
+            progress(f"voice-scripted: turn {turn + 1} of {turns}")
+            taken.append(await _turn(call, spoken[turn % len(spoken)]))
+            call.send({"type": "output_audio_buffer.clear"})
+    return [
+        Figure(
+            f"voice to voice, scripted engines (window {window:.0f} ms)",
+            "ms",
+            tuple(each["first sound"] for each in taken),
+            window + OVERHEAD_MS,
+        ),
+        Figure("  end of turn (speech_stopped)", "ms", tuple(each["end of turn"] for each in taken)),
+        Figure(
+            "  end of turn to first sound",
+            "ms",
+            tuple(each["first sound"] - each["end of turn"] for each in taken),
+        ),
+    ]
+
+
+async def voice_real(quick: bool, progress: Progress) -> list[Figure]:
+    """The default models, and the parts of the way."""
+    spoken = clips()
+    rounds = 1 if quick else 4
+    taken = []
+    with tempfile.TemporaryDirectory() as folder:
+        marks = Path(folder, "marks")
+        program = ("-m", "benchmarks.timed_server", str(marks))
+        async with serving(*TIMED, program=program) as served:
+            for round in range(rounds):
+                async with Caller(served.url) as call:
+                    await call.opened()
+                    for n, clip in enumerate(spoken):
+                        progress(f"voice-real: turn {round * len(spoken) + n + 1} of {rounds * len(spoken)}")
+                        taken.append(await _turn(call, clip, marks))
+                        await call.event("output_audio_buffer.stopped", within=120)
+    return _parts(taken)
+
+
+def _parts(taken: list[dict[str, float]]) -> list[Figure]:
+    names = list(taken[0])
+    figures = [
+        Figure(f"  {name}", "ms", tuple(each[name] for each in taken if name in each)) for name in names
+    ]
+    whole = Figure(
+        "voice to voice, default models",
+        "ms",
+        tuple(each["first sound"] for each in taken),
+        REAL_TARGET_MS,
+    )
+    return [whole, *figures]
+
+
+async def _turn(call: Caller, spoken: Int16, marks: Path | None = None) -> dict[str, float]:
+    """Say something and wait for the answer's first sound. Milliseconds after the end of speech, by part."""
+    await call.silence(0.2)
+    said = call.say(_after_a_while(spoken))
+    await said.done()
+    sound = await call.sound(said.ended, within=60)
+    stopped = await call.event("input_audio_buffer.speech_stopped", after=said.began)
+    times = {"end of turn": stopped.at}
+    if marks is not None:
+        times |= chain(read_marks(marks), sound)
+        if (packet := call.first_packet(said.ended)) is not None:
+            times["first packet"] = packet
+    times["first sound"] = sound
+    return _relative(times, said)
+
+
+def _relative(times: dict[str, float], said: Said) -> dict[str, float]:
+    return {name: 1000 * (at - said.ended) for name, at in times.items()}
+
+
+def _after_a_while(spoken: Int16) -> Int16:
+    """Silence of a random number of packets in front, so that nothing falls into step with anything."""
+    return np.pad(spoken, (FRAME * random.randint(5, 25), 0))
+
+
+def _window_ms(created: dict[str, object]) -> float:
+    session = created["session"]
+    assert isinstance(session, dict)
+    return float(session["audio"]["input"]["turn_detection"]["silence_duration_ms"])
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What an engine did, and when."""
+
+    at: float
+    engine: str
+    what: str
+
+
+def read_marks(path: Path) -> list[Mark]:
+    """All marks so far, in order of time."""
+    lines = path.read_text().splitlines()
+    return sorted((Mark(**json.loads(line)) for line in lines), key=lambda mark: mark.at)
+
+
+def chain(marks: Iterable[Mark], sound: float) -> dict[str, float]:
+    """The engines' work that led to the sound at ``sound``, found backwards from it."""
+    made = [mark for mark in marks if mark.at < sound]
+
+    def last(engine: str, what: str, before: float) -> float:
+        return next(m.at for m in reversed(made) if (m.engine, m.what) == (engine, what) and m.at <= before)
+
+    prompted = last("llm", "asked", sound)
+    heard = last("stt", "done", prompted)
+    first = {(m.engine, m.what): m.at for m in reversed(made) if m.at >= prompted}
+    return {
+        "recognition begins": last("stt", "asked", heard),
+        "words known": heard,
+        "model asked": prompted,
+        "first token": first["llm", "first"],
+        "first clause to the voice": first["tts", "asked"],
+        "first audio from the voice": first["tts", "first"],
+    }
