@@ -28,9 +28,6 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_MODEL = "whisper-base"
 _SURE = 0.5
-_NOISE = "nn"
-"""Nynorsk: what Whisper takes noise for, and then is sure of words that nobody said."""
-_UNSPACED = ("ja", "lo", "my", "th", "yue", "zh")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +65,10 @@ class FasterWhisper:
             )
         self._lock = threading.Lock()
 
+    def warm(self) -> None:
+        """Run once, so that the first caller does not pay for what is allocated on first use."""
+        self._encode(np.zeros(EAR_RATE, np.float32), guard.SHORTEST_S)
+
     def transcribe(self, samples: Float32, *, language: str = "") -> Transcription:
         """The words in ``samples``, float32 mono at 16 kHz of any length; "" when nothing was said.
 
@@ -84,7 +85,7 @@ class FasterWhisper:
             except RuntimeError as error:
                 raise EngineError(f"The speech recogniser failed: {error}.") from error
             texts.append(text)
-        joint = "" if spoken in _UNSPACED else " "
+        joint = "" if spoken in guard.UNSPACED else " "
         return Transcription(joint.join(filter(None, texts)), spoken or None)
 
     def _piece(self, samples: Float32, language: str) -> tuple[str, str]:
@@ -115,7 +116,7 @@ class FasterWhisper:
             return "en"
         guesses = self._model.model.detect_language(encoded)[0]
         found = {token[2:-2]: probability for token, probability in guesses}
-        found.pop(_NOISE, None)
+        found.pop(guard.NOISE, None)
         best = max(found, key=lambda name: found[name])
         unsure = found[best] < _SURE and found.get("en", 0.0) > found[best] / 2
         return "en" if unsure else best

@@ -23,6 +23,11 @@ SHORTEST_S = 10.0
 TAIL_S = 3.0
 """Padding after the utterance, which is what tells the decoder to stop."""
 
+UNSPACED = ("ja", "lo", "my", "th", "yue", "zh")
+"""Languages whose pieces are joined without a space."""
+NOISE = "nn"
+"""Nynorsk: what Whisper takes noise for, and then is sure of words that nobody said."""
+
 _PIECE_S = (18.0, FULL_S - TAIL_S)
 _LEAD_S = 0.3
 _SILENCE = 10 ** (-75 / 20)
