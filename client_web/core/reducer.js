@@ -94,7 +94,7 @@ export function reduce(state, action) {
     case 'textSent':
       return textSent(state, action);
     case 'stop':
-      return { ...move(cutPlaying(state, 'stopped', now), 'audioCleared', now), userTalking: false };
+      return { ...move(cutPlaying(state, 'stopped', now), 'audioCleared', now), userTalking: false, expectingAt: null };
     case 'firstSound':
       return firstSound(state, now);
     case 'mic':

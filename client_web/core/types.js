@@ -99,7 +99,7 @@
  * @property {Playing|null} playing
  * @property {string|null} activeResponse being generated now
  * @property {boolean} userTalking
- * @property {number|null} expectingAt since when an answer is due but not begun
+ * @property {number|null} expectingAt since when a turn waits for an answer that has not begun
  * @property {boolean} emptyTurn the turn that is waited on had no words
  * @property {number|null} turnEndAt when the user's last turn ended, by the best clock at hand
  * @property {number} charsPerSecond of the reply's speech, learned from finished replies

@@ -75,7 +75,7 @@ const HANDLERS = {
   }),
   'response.created': (state, { event, now }) => {
     if (event.response?.conversation_id === null) return state;
-    const next = { ...move(state, 'replyExpected', now), toolName: '', emptyTurn: false, expectingAt: now };
+    const next = { ...move(state, 'replyExpected', now), toolName: '', emptyTurn: false, expectingAt: null };
     return { ...next, activeResponse: event.response?.id ?? null };
   },
   'response.output_item.added': (state, { event }) =>
@@ -219,7 +219,8 @@ function responseDone(state, { event, now }) {
   };
   if (failed) next.note = '';
   const wantsMore = status === 'completed' && (soundIsDue(next, id) || callsTool(output));
-  const superseded = status === 'cancelled' && state.expectingAt !== null && state.activeResponse !== id;
+  // A turn that cancelled this answer is still waiting for its own.
+  const superseded = status === 'cancelled' && state.expectingAt !== null;
   if (state.playing || wantsMore || superseded) return next;
   const settled = move({ ...next, expectingAt: null, toolName: '' }, 'replyEnded', now);
   return failed ? { ...settled, note: details?.error?.message ?? 'The answer failed. Try again?' } : settled;
