@@ -34,7 +34,7 @@ install_project() {
     "$python" -m venv --clear .venv
   fi
   say "Installing the project and what it needs; the first time this takes a few minutes"
-  local quiet=--quiet
+  local quiet=-qq
   if [ -t 1 ]; then quiet=; fi
   # The PyPI build of torch for Linux brings CUDA, several gigabytes of it. Another index may have a smaller one.
   if [ -n "${TORCH_INDEX_URL:-}" ]; then
