@@ -14,6 +14,9 @@ import numpy as np
 
 from units.messages import Audio, Int16
 
+_CHARACTER_SECONDS = 0.06
+"""How long a voice takes for a character, to tell how much of an unfinished sentence was heard."""
+
 
 @dataclass(frozen=True, slots=True)
 class Heard:
@@ -28,16 +31,18 @@ class Heard:
 
 @dataclass(slots=True)
 class _Passage:
-    """A sentence in the queue: ``text`` takes ``total`` samples, of which ``heard`` were pulled."""
+    """A sentence in the queue: ``text`` takes ``total`` samples so far, of which ``heard`` were pulled."""
 
     text: str
     total: int = 0
     heard: int = 0
 
-    def heard_text(self) -> str:
-        if self.heard >= self.total:
+    def heard_text(self, expected: int = 0) -> str:
+        """``expected``: the samples that the sentence will take when not all of them are here yet."""
+        total = max(self.total, expected)
+        if self.heard >= total:
             return self.text
-        cut = int(len(self.text) * self.heard / self.total)
+        cut = int(len(self.text) * self.heard / total)
         if cut <= 0:
             return ""
         boundary = self.text.rfind(" ", 0, cut + 1)
@@ -55,7 +60,10 @@ class _Speech:
     closed: bool = False
 
     def heard(self, rate: int) -> Heard:
-        text = "".join(passage.heard_text() for passage in self.passages if passage.heard)
+        *complete, last = self.passages
+        text = "".join(passage.heard_text() for passage in complete if passage.heard)
+        if last.heard:
+            text += last.heard_text(0 if self.closed else int(len(last.text) * rate * _CHARACTER_SECONDS))
         return Heard(self.tag, self.pulled * 1000 // rate, text)
 
 

@@ -40,6 +40,8 @@ class Turn:
     text: str | None = None
     """The words of the current revision; None while they are not known."""
     seconds: float = 0.0
+    manual: bool = False
+    """Committed by the client, who asks for an answer when it wants one."""
     failure: str | None = None
     """Why the current revision has no words: the recogniser failed."""
 
@@ -55,7 +57,11 @@ class Turn:
 
 
 class SpeculativeTurnTracker:
-    """The turns that are not answered yet, by number. The last one may still be spoken."""
+    """The turns that are not answered yet, by number. The last one may still be spoken.
+
+    A turn that was dropped is not known any more: what the ears still have to say about it, since they
+    said so before they were told, is without effect.
+    """
 
     def __init__(self) -> None:
         self._open: dict[int, Turn] = {}
@@ -76,31 +82,34 @@ class SpeculativeTurnTracker:
         return any(turn.committed for turn in self._open.values())
 
     def started(self, number: int, item_id: str) -> Turn:
+        self.clear()  # whoever begins a turn has given up the one before
         turn = self._open[number] = Turn(number, item_id)
         return turn
 
     def paused(self, number: int, revision: int) -> None:
-        turn = self._open[number]
-        turn.move("pause")
-        turn.revision, turn.text, turn.failure = revision, None, None
+        if (turn := self._open.get(number)) is not None:
+            turn.move("pause")
+            turn.revision, turn.text, turn.failure = revision, None, None
 
     def resumed(self, number: int) -> None:
-        turn = self._open[number]
-        turn.move("resume")
-        turn.text = turn.failure = None
+        if (turn := self._open.get(number)) is not None:
+            turn.move("resume")
+            turn.text = turn.failure = None
 
-    def ended(self, number: int) -> Turn:
+    def ended(self, number: int) -> Turn | None:
         """The turn is committed; if its words are known already, this is the last that is heard of it."""
-        turn = self._open[number]
-        turn.move("end")
-        if turn.text is not None:
-            self.forget(turn)
+        turn = self._open.get(number)
+        if turn is not None:
+            turn.move("end")
+            if turn.text is not None:
+                self.forget(turn)
         return turn
 
     def committed(self, number: int, item_id: str, revision: int) -> Turn:
         """A client committed the turn by hand."""
         turn = self._open.get(number) or self.started(number, item_id)
         turn.move("commit")
+        turn.manual = True
         turn.revision, turn.text, turn.failure = revision, None, None
         return turn
 

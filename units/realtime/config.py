@@ -114,10 +114,42 @@ _transcription = fields(
         "model": string(256),
         "language": nullable(string(16)),
         "prompt": nullable(string(4_096)),
-        "delay": anything,
-        "keywords": anything,
-        "languages": anything,
+        "delay": nullable(one_of("minimal", "low", "medium", "high", "xhigh")),
+        "keywords": nullable(array(string(256))),
+        "languages": nullable(array(string(16))),
     }
+)
+
+_noise_reduction = fields({"type": one_of("near_field", "far_field"), "strength": nullable(number(0.0, 1.0))})
+
+_reasoning = fields({"effort": nullable(one_of("minimal", "low", "medium", "high", "xhigh"))})
+
+_prompt = fields(
+    {"id": string(256), "version": nullable(string(256)), "variables": nullable(fields({}, open=True))},
+    required=("id",),
+)
+
+_truncation = either(
+    fields(
+        {
+            "type": one_of("retention_ratio"),
+            "retention_ratio": number(0.0, 1.0),
+            "token_limits": nullable(fields({"post_instructions": nullable(integer(0, 10_000_000))})),
+        },
+        required=("type", "retention_ratio"),
+    ),
+    one_of("auto", "disabled"),
+)
+
+_tracing = either(
+    fields(
+        {
+            "workflow_name": nullable(string(1_024)),
+            "group_id": nullable(string(1_024)),
+            "metadata": nullable(fields({}, open=True)),
+        }
+    ),
+    one_of("auto"),
 )
 
 _voice = either(fields({"id": string(256)}, required=("id",)), string(256))
@@ -150,9 +182,9 @@ _SHARED: dict[str, Check] = {
     "tools": _tools,
     "tool_choice": _tool_choice,
     "max_output_tokens": _max_output_tokens,
-    "parallel_tool_calls": anything,
-    "reasoning": anything,
-    "prompt": anything,
+    "parallel_tool_calls": nullable(boolean),
+    "reasoning": nullable(_reasoning),
+    "prompt": nullable(_prompt),
 }
 
 _SERVER_OWNED = ("id", "object", "expires_at", "model")
@@ -167,7 +199,7 @@ _session = fields(
                 "input": fields(
                     {
                         "format": _format,
-                        "noise_reduction": nullable(fields({}, open=True)),
+                        "noise_reduction": nullable(_noise_reduction),
                         "transcription": nullable(_transcription),
                         "turn_detection": nullable(_turn_detection),
                     }
@@ -175,9 +207,9 @@ _session = fields(
                 "output": _output,
             }
         ),
-        "truncation": anything,
-        "tracing": anything,
-        "include": nullable(array(string())),
+        "truncation": _truncation,
+        "tracing": nullable(_tracing),
+        "include": nullable(array(one_of("item.input_audio_transcription.logprobs"))),
         **dict.fromkeys(_SERVER_OWNED, anything),
     }
 )

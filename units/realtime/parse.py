@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from units.realtime.errors import ProtocolError, missing, wrong_type
@@ -10,11 +11,14 @@ from units.realtime.errors import ProtocolError, missing, wrong_type
 MAX_MESSAGE = 262_144
 """Largest client event over a data channel, in bytes: what is advertised in the SDP."""
 
+MAX_DEPTH = 100
+"""Deepest nesting: far more than any tool's schema has, far less than Python's stack."""
+
 Event = dict[str, Any]
 
 
 def parse_event(message: str | bytes, *, limit: int = MAX_MESSAGE) -> Event:
-    """The client event in ``message``: an object with a ``type``. Raises ProtocolError."""
+    """The object in ``message``; :func:`event_type` tells which event it is. Raises ProtocolError."""
     if isinstance(message, bytes):
         raise ProtocolError("invalid_event", "Invalid event: expected a text frame, got a binary one.")
     if len(message) > limit:
@@ -23,20 +27,26 @@ def parse_event(message: str | bytes, *, limit: int = MAX_MESSAGE) -> Event:
     event = _load(message)
     if not isinstance(event, dict):
         raise ProtocolError("invalid_event", "Invalid event: expected a JSON object.")
+    return event
+
+
+def event_type(event: Event) -> str:
+    """The ``type`` of a client event. Raises ProtocolError."""
     if "type" not in event:
         raise missing("type")
     if not isinstance(event["type"], str):
         raise wrong_type("type", "a string", event["type"])
-    return event
+    return event["type"]
 
 
 def _load(message: str) -> Any:
     try:
-        value = json.loads(message, parse_constant=_refuse_constant)
+        value = json.loads(message, parse_constant=_refuse_constant, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         reason = "too deeply nested" if isinstance(error, RecursionError) else str(error)
         text = f"Invalid event: failed to parse JSON ({reason})."
         raise ProtocolError("invalid_json", text) from None
+    _refuse_depth(value)
     return _without_surrogates(value, message)
 
 
@@ -44,12 +54,30 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
+def _finite(text: str) -> float:
+    """Python reads 1e999 as infinity, which it could not spell in an answer."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:32]} is too large")
+    return number
+
+
+def _refuse_depth(value: Any) -> None:
+    level, depth = [value], 0
+    while level := [child for parent in level for child in _children(parent)]:
+        depth += 1
+        if depth > MAX_DEPTH:
+            message = f"Invalid event: failed to parse JSON (nested more than {MAX_DEPTH} levels deep)."
+            raise ProtocolError("invalid_json", message)
+
+
+def _children(value: Any) -> Any:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
 def _without_surrogates(value: Any, message: str) -> Any:
     """JSON can spell half a character (``\\ud800``), which cannot be encoded again: it becomes U+FFFD."""
     if "\\ud" not in message.lower() and message.isascii():
         return value
-    try:
-        text = json.dumps(value, ensure_ascii=False)
-    except RecursionError:
-        raise ProtocolError("invalid_json", "Invalid event: too deeply nested.") from None
+    text = json.dumps(value, ensure_ascii=False)
     return json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))

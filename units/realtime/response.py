@@ -56,9 +56,12 @@ class Response:
         self.state = ResponseState.HELD
         self.held: list[object] = []
         self.failure: str | None = None
+        self.apologised = False
         self.message: Item | None = None
         self.queued_text = ""
         """The beginning of the transcript that is in the playout or was heard."""
+        self.heard_text: str | None = None
+        """What was heard until the client silenced it; what it says from then on is not to be heard."""
         self.finish_reason: Finish | None = None
         self._conversation = conversation
         self._new_id = new_id

@@ -55,7 +55,7 @@ from units.realtime.effects import (
 )
 from units.realtime.errors import ProtocolError, missing, wrong_type, wrong_value
 from units.realtime.items import read_item
-from units.realtime.parse import Event, parse_event
+from units.realtime.parse import Event, event_type, parse_event
 from units.realtime.response import Response, ResponseState
 from units.scope import CancelScope
 from units.turns import SpeculativeTurnTracker, Turn
@@ -113,6 +113,7 @@ class RealtimeService:
         self._turns = SpeculativeTurnTracker()
         self._responses: dict[CancelScope, Response] = {}
         self._audible: dict[str, Response] = {}  # by id: spoken, and not known to have been heard to the end
+        self._sounding: set[str] = set()  # ids of those of which something was heard
         self._deferred: list[Event] = []  # response.create that waits for the words of a manual turn
         self._commits = 0  # manual commits that the ears have not answered yet
         self._unanswered = False  # a turn ended while a response was not to be interrupted
@@ -151,9 +152,10 @@ class RealtimeService:
             return self._perform(iter([self._error(error, event.get("event_id"))]))
 
     def _dispatch(self, event: Event) -> Step:
-        handler = self._handlers.get(event["type"])
+        kind = event_type(event)
+        handler = self._handlers.get(kind)
         if handler is None:
-            raise wrong_value("type", event["type"], self._handlers)
+            raise wrong_value("type", kind, self._handlers)
         return handler(event)
 
     def receive(self, envelope: Envelope) -> list[Effect]:
@@ -167,6 +169,7 @@ class RealtimeService:
 
     def playout_started(self, response_id: str) -> list[Effect]:
         """The first sound of this response is on its way to the caller."""
+        self._sounding.add(response_id)
         return self._perform(iter([{"type": "output_audio_buffer.started", "response_id": response_id}]))
 
     def playout_stopped(self, heard: Heard) -> list[Effect]:
@@ -174,6 +177,9 @@ class RealtimeService:
         response = self._audible.pop(heard.tag, None)
         if response is not None and response.text != response.queued_text:
             self._trim(response, heard.text)
+        if heard.tag not in self._sounding:  # there was nothing to pronounce
+            return []
+        self._sounding.discard(heard.tag)
         return self._perform(iter([{"type": "output_audio_buffer.stopped", "response_id": heard.tag}]))
 
     def flushed(self, heard: Iterable[Heard]) -> list[Effect]:
@@ -233,7 +239,8 @@ class RealtimeService:
                 self._turns.resumed(turn)
                 self._withdraw()
             case SpeechEnded(turn, audio_end_ms):
-                yield from self._end_turn(self._turns.ended(turn), audio_end_ms)
+                if (ended := self._turns.ended(turn)) is not None:
+                    yield from self._end_turn(ended, audio_end_ms)
             case Committed():
                 yield from self._committed(body)
             case TranscriptDelta(turn, text):
@@ -305,8 +312,10 @@ class RealtimeService:
             )
         else:
             self._withdraw()
-            turn = self._turns.committed(notice.turn, notice.item_id, notice.revision)
-            yield from self._commit(turn)
+            # A turn that ended while the commit was on its way to the ears has taken the id.
+            taken = notice.item_id in self.conversation
+            item_id = self._new_id("item") if taken else notice.item_id
+            yield from self._commit(self._turns.committed(notice.turn, item_id, notice.revision))
         yield from self._run_deferred()
 
     def _live_transcript(self, number: int, text: str) -> Step:
@@ -357,7 +366,8 @@ class RealtimeService:
                 "transcript": text,
                 "usage": {"type": "duration", "seconds": round(turn.seconds, 3)},
             }
-        yield from self._answer(text)
+        if not turn.manual:
+            yield from self._answer(text)
 
     def _answer(self, text: str) -> Step:
         if (response := self.held) is not None:
@@ -377,10 +387,12 @@ class RealtimeService:
                 "content_index": 0,
                 "error": {"type": "server_error", "code": "transcription_failed", "message": reason},
             }
-        if self.session.creates_response and self.active is None and not self._turns.speaking:
+        answers = self.session.creates_response and not turn.manual
+        if answers and self.active is None and not self._turns.speaking:
             response = self._new_response(self.session.response())
             yield from response.release()
-            yield from self._fail(response, "stt", reason)
+            response.failure = reason
+            yield from self._end_failed(response)
 
     # --- responses -------------------------------------------------------------------------------
 
@@ -419,9 +431,9 @@ class RealtimeService:
 
     def _release(self, response: Response) -> Step:
         yield from response.release()
-        held, response.held = response.held, []
+        held, response.held, scope = response.held, [], response.scope
         for body in held:
-            if self._responses.get(response.scope) is response:
+            if self._responses.get(scope) is response:
                 yield from self._advance(response, body)
 
     def _advance(self, response: Response, body: object) -> Step:
@@ -432,7 +444,7 @@ class RealtimeService:
             case TextDelta(text):
                 yield from response.add_text(text)
                 self._listen_to(response)
-            case Audio():
+            case Audio() if response.heard_text is None:
                 yield from response.add_audio(body)
                 self._listen_to(response)
             case ToolCalled(call):
@@ -441,21 +453,24 @@ class RealtimeService:
                 if response.failure is None:
                     response.finish_reason = finish
             case Failed(stage, reason):
-                yield from self._fail(response, stage, reason)
+                response.failure = response.failure or reason
+                if stage == "tts":
+                    yield from self._finish(response, *_outcome(response))
+            case End() if response.failure is not None:
+                yield from self._end_failed(response)
             case End():
                 yield from self._finish(response, *_outcome(response))
 
     def _listen_to(self, response: Response) -> None:
-        if response.config.spoken:
+        if response.config.spoken and response.heard_text is None:
             self._audible[response.id] = response
 
-    def _fail(self, response: Response, stage: str, reason: str) -> Step:
-        """The model's fault: say so aloud if anything can still be said, then the response is failed."""
-        again = response.failure is not None
-        response.failure = response.failure or reason
-        if again or stage == "tts" or not response.config.spoken or not self._config.apology:
+    def _end_failed(self, response: Response) -> Step:
+        """What the model said before it failed is out. Say so aloud, then the response is failed."""
+        if response.apologised or not response.config.spoken or not self._config.apology:
             yield from self._finish(response, *_outcome(response))
             return
+        response.apologised = True
         self._responses.pop(response.scope, None)
         response.scope.cancel()
         response.scope = CancelScope(f"{response.id} apology", self.scope)
@@ -466,6 +481,8 @@ class RealtimeService:
     def _finish(self, response: Response, status: str, details: dict[str, Any] | None) -> Step:
         self._responses.pop(response.scope, None)
         yield from response.end(status, details)
+        if response.heard_text is not None:
+            self._trim(response, response.heard_text)
         if self._unanswered and self.active is None:
             self._unanswered = False
             yield from self._respond_to_turn()
@@ -477,6 +494,8 @@ class RealtimeService:
         audible, self._audible = self._audible, {}
         for id, response in audible.items():
             if id in heard:
+                self._sounding.discard(id)
+                response.heard_text = heard[id].text
                 yield {"type": "output_audio_buffer.cleared", "response_id": id}
             if response.state is not ResponseState.DONE and id not in heard:
                 self._audible[id] = response  # its sound is still being made, and may be heard
@@ -573,6 +592,7 @@ class RealtimeService:
 
     def _item_delete(self, event: Event) -> Step:
         item = self._existing_item(event, "delete", "deleting")
+        self._withdraw()  # speculation knew of this item
         self.conversation.delete(item["id"])
         yield {"type": "conversation.item.deleted", "item_id": item["id"]}
 

@@ -57,9 +57,6 @@ def process(
                 if rest := thoughts.finish():
                     yield TextDelta(rest)
                     pending += rest
-                if voice and pending.strip():
-                    yield from _sentences([pending], voice)
-                pending = ""
                 yield TextFinished(piece)
             case Token(text):
                 if not (text := thoughts.feed(text)):
@@ -70,6 +67,8 @@ def process(
                 complete, pending = cut(pending + text, first=first)
                 first = first and not complete
                 yield from _sentences(complete, voice)
+    if voice and pending.strip():
+        yield from _sentences([pending], voice)
 
 
 def cut(text: str, *, first: bool) -> tuple[list[str], str]:

@@ -1,0 +1,396 @@
+"""OrderChecker: whether the server events of one session come in the order that clients rely on.
+
+Feed it every event that one client got, in order. It keeps the state of each response, of each of its
+items and parts, of the caller's turns and of the conversation, and raises AssertionError with a
+sentence that says what was wrong with an event. Section 9 of the protocol reference is its source:
+
+1. ``response.output_item.added`` comes before ``conversation.item.added`` of the same item;
+   ``conversation.item.done`` before ``response.output_item.done``, and that before ``response.done``.
+2. ``content_part.added`` comes before the part's deltas, ``*.done`` before ``content_part.done``.
+3. ``output_audio.done`` comes before ``output_audio_transcript.done``.
+4. Nothing of a response follows its ``response.done`` but ``output_audio_buffer.*`` and truncation.
+5. ``previous_item_id`` is the item in front; null only for the first.
+
+Beyond that: deltas concatenate to what is done, every response that is created is done once, and two
+responses are never open in the default conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]
+
+_TEXT_STREAMS = {
+    "response.output_text": ("text", "text"),
+    "response.output_audio_transcript": ("audio", "transcript"),
+}
+"""Stream: the type of its part, and the member of ``.done`` and of the part that holds the whole."""
+
+
+@dataclass
+class _Part:
+    kind: str
+    text: str = ""
+    stream_done: bool = False
+    audio_done: bool = False
+    done: bool = False
+
+
+@dataclass
+class _Item:
+    id: str
+    kind: str
+    parts: list[_Part] = field(default_factory=list)
+    arguments: str = ""
+    arguments_done: bool = False
+    announced: bool = False
+    final: Json | None = None
+    """The item of ``response.output_item.done``."""
+
+
+@dataclass
+class _Response:
+    id: str
+    in_conversation: bool
+    items: list[_Item] = field(default_factory=list)
+    done: bool = False
+    playout: str = ""
+    """"", ``started``, ``stopped`` or ``cleared``."""
+
+
+@dataclass
+class _Turn:
+    started_ms: int | None = None
+    stopped: bool = False
+    committed: bool = False
+    transcribed: bool = False
+
+
+class OrderChecker:
+    """``feed`` every event, then ``finish``; both raise AssertionError."""
+
+    def __init__(self) -> None:
+        self._event_ids: set[str] = set()
+        self._responses: dict[str, _Response] = {}
+        self._items: dict[str, tuple[_Response, _Item]] = {}
+        self._conversation: list[str] = []
+        self._undone: set[str] = set()  # in the conversation, conversation.item.done still to come
+        self._past: set[str] = set()  # ids that were ever in the conversation
+        self._previous: dict[str, str | None] = {}  # previous_item_id at insert time
+        self._turns: dict[str, _Turn] = {}
+        self._committed: Json | None = None  # its item must be added next
+        self._handlers: dict[str, Callable[[Json], None]] = {
+            "error": self._error,
+            "session.created": self._session_created,
+            "input_audio_buffer.speech_started": self._speech_started,
+            "input_audio_buffer.speech_stopped": self._speech_stopped,
+            "input_audio_buffer.committed": self._input_committed,
+            "conversation.item.added": self._item_added,
+            "conversation.item.done": self._item_done,
+            "conversation.item.retrieved": self._item_retrieved,
+            "conversation.item.deleted": self._item_deleted,
+            "conversation.item.truncated": self._item_truncated,
+            "conversation.item.input_audio_transcription.delta": self._transcript_delta,
+            "conversation.item.input_audio_transcription.completed": self._transcript_end,
+            "conversation.item.input_audio_transcription.failed": self._transcript_end,
+            "response.created": self._response_created,
+            "response.done": self._response_done,
+            "response.output_item.added": self._output_item_added,
+            "response.output_item.done": self._output_item_done,
+            "response.content_part.added": self._part_added,
+            "response.content_part.done": self._part_done,
+            "response.output_text.delta": self._text_delta,
+            "response.output_text.done": self._text_done,
+            "response.output_audio_transcript.delta": self._text_delta,
+            "response.output_audio_transcript.done": self._text_done,
+            "response.output_audio.delta": self._audio_delta,
+            "response.output_audio.done": self._audio_done,
+            "response.function_call_arguments.delta": self._arguments_delta,
+            "response.function_call_arguments.done": self._arguments_done,
+            "output_audio_buffer.started": self._playout_started,
+            "output_audio_buffer.stopped": self._playout_stopped,
+            "output_audio_buffer.cleared": self._playout_cleared,
+        }
+        self._kind = ""
+
+    def feed(self, event: Json) -> None:
+        """The next event. Raises AssertionError when it must not come now."""
+        self._kind = event["type"]
+        id = event.get("event_id")
+        self._must(isinstance(id, str) and id.startswith("event_"), f"event_id is {id!r}")
+        self._must(id not in self._event_ids, f"event_id {id} was used before")
+        if self._committed is not None:
+            self._must(
+                self._kind == "conversation.item.added"
+                and event["item"]["id"] == self._committed["item_id"]
+                and event["previous_item_id"] == self._committed["previous_item_id"],
+                f"comes between the commit of {self._committed['item_id']} and its item",
+            )
+        handler = self._handlers.get(self._kind)
+        if handler is not None:
+            handler(event)
+        self._event_ids.add(str(id))
+
+    def finish(self) -> None:
+        """The session is over, or nothing more is expected. Raises AssertionError for what is still open."""
+        self._kind = "the end"
+        open_responses = [response.id for response in self._responses.values() if not response.done]
+        self._must(not open_responses, f"these responses are not done: {open_responses}")
+        self._must(not self._undone, f"these items are not done: {sorted(self._undone)}")
+        self._must(self._committed is None, "a committed item was not added")
+
+    def _must(self, fact: bool, otherwise: str) -> None:
+        if not fact:
+            raise AssertionError(f"{self._kind}: {otherwise}")
+
+    # --- session, turns, conversation ------------------------------------------------------------
+
+    def _error(self, event: Json) -> None:
+        names = {"type", "code", "message", "param", "event_id"}
+        self._must(set(event["error"]) == names, f"an error has the members {sorted(event['error'])}")
+
+    def _session_created(self, event: Json) -> None:
+        self._must(not self._event_ids, "is not the first event")
+
+    def _speech_started(self, event: Json) -> None:
+        id = event["item_id"]
+        self._must(id not in self._turns, f"{id} was used for an earlier turn")
+        self._turns[id] = _Turn(started_ms=event["audio_start_ms"])
+
+    def _speech_stopped(self, event: Json) -> None:
+        turn = self._turns.get(event["item_id"])
+        if turn is None or turn.started_ms is None:
+            raise AssertionError(f"{self._kind}: the speech of {event['item_id']} never started")
+        self._must(not turn.stopped and not turn.committed, f"{event['item_id']} is over already")
+        self._must(event["audio_end_ms"] > turn.started_ms, "ends before it started")
+        turn.stopped = True
+
+    def _input_committed(self, event: Json) -> None:
+        turn = self._turns.setdefault(event["item_id"], _Turn())
+        self._must(not turn.committed, f"{event['item_id']} was committed before")
+        turn.committed = True
+        self._committed = event
+
+    def _item_added(self, event: Json) -> None:
+        item, previous = event["item"], event["previous_item_id"]
+        id = item["id"]
+        self._must(id not in self._conversation, f"{id} is in the conversation already")
+        self._must(previous is None or previous in self._conversation, f"{previous} is not there")
+        self._check_first_announcement(item)
+        self._conversation.insert(0 if previous is None else self._conversation.index(previous) + 1, id)
+        self._previous[id] = previous
+        self._undone.add(id)
+        self._past.add(id)
+        self._committed = None
+
+    def _check_first_announcement(self, item: Json) -> None:
+        owner = self._items.get(item["id"])
+        if owner is None:
+            self._must(item.get("status") != "in_progress", f"{item['id']} belongs to no response")
+            return
+        response, made = owner
+        self._must(response.in_conversation, f"{item['id']} is out of band")
+        self._must(not response.done and made.final is None, f"{item['id']} is done already")
+        self._must(not made.parts and not made.arguments, f"{item['id']} has content already")
+        made.announced = True
+
+    def _item_done(self, event: Json) -> None:
+        id = event["item"]["id"]
+        self._must(id in self._undone, f"{id} was not added, or is done already")
+        index = self._conversation.index(id)
+        front = self._conversation[index - 1] if index else None
+        self._must(
+            event["previous_item_id"] in (front, self._previous[id]),
+            f"{event['previous_item_id']} is not in front of {id}",
+        )
+        if id in self._items:
+            _, made = self._items[id]
+            self._must(made.final is None, f"{id}: response.output_item.done came before")
+            self._check_content(made, event["item"])
+        self._undone.discard(id)
+
+    def _item_retrieved(self, event: Json) -> None:
+        self._must(event["item"]["id"] in self._conversation, f"{event['item']['id']} is not there")
+
+    def _item_deleted(self, event: Json) -> None:
+        self._must(event["item_id"] in self._conversation, f"{event['item_id']} is not there")
+        self._conversation.remove(event["item_id"])
+        self._undone.discard(event["item_id"])
+
+    def _item_truncated(self, event: Json) -> None:
+        self._must(event["item_id"] in self._conversation, f"{event['item_id']} is not there")
+        self._must(event["audio_end_ms"] >= 0, "audio_end_ms is negative")
+
+    def _transcript_delta(self, event: Json) -> None:
+        turn = self._turns.get(event["item_id"])
+        if turn is None:
+            raise AssertionError(f"{self._kind}: nothing was said in {event['item_id']}")
+        self._must(not turn.transcribed, f"the transcript of {event['item_id']} is complete already")
+
+    def _transcript_end(self, event: Json) -> None:
+        self._transcript_delta(event)
+        turn = self._turns[event["item_id"]]
+        self._must(turn.committed, f"{event['item_id']} is not committed")
+        turn.transcribed = True
+
+    # --- responses -------------------------------------------------------------------------------
+
+    def _response_created(self, event: Json) -> None:
+        wire = event["response"]
+        id, in_conversation = wire["id"], wire["conversation_id"] is not None
+        self._must(id not in self._responses, f"{id} was created before")
+        self._must(wire["status"] == "in_progress", f"{id} is {wire['status']}")
+        self._must(wire["output"] == [] and wire["usage"] is None, f"{id} has output or usage")
+        if in_conversation:
+            open_ = [r.id for r in self._responses.values() if r.in_conversation and not r.done]
+            self._must(not open_, f"{open_} is still open in the default conversation")
+        self._responses[id] = _Response(id, in_conversation)
+
+    def _open_response(self, id: str) -> _Response:
+        response = self._responses.get(id)
+        if response is None:
+            raise AssertionError(f"{self._kind}: {id} was never created")
+        self._must(not response.done, f"{id} is done")
+        return response
+
+    def _output_item_added(self, event: Json) -> None:
+        response, item = self._open_response(event["response_id"]), event["item"]
+        self._must(event["output_index"] == len(response.items), f"output_index {event['output_index']}")
+        self._must(item["id"] not in self._items and item["id"] not in self._past, f"{item['id']} is used")
+        self._must(item["status"] == "in_progress", f"{item['id']} is {item['status']}")
+        self._must(not item.get("content") and not item.get("arguments"), f"{item['id']} is not empty")
+        made = _Item(item["id"], item["type"])
+        response.items.append(made)
+        self._items[made.id] = (response, made)
+
+    def _open_item(self, event: Json, kind: str) -> _Item:
+        response = self._open_response(event["response_id"])
+        index = event["output_index"]
+        self._must(0 <= index < len(response.items), f"output_index {index} was not added")
+        item = response.items[index]
+        self._must(item.id == event["item_id"], f"output_index {index} is {item.id}")
+        self._must(item.kind == kind, f"{item.id} is a {item.kind}")
+        self._must(item.final is None, f"{item.id} is done")
+        self._must(item.announced or not response.in_conversation, f"{item.id} is not in the conversation")
+        return item
+
+    def _part_added(self, event: Json) -> None:
+        item, part = self._open_item(event, "message"), event["part"]
+        self._must(event["content_index"] == len(item.parts), f"content_index {event['content_index']}")
+        self._must(not part.get("text") and not part.get("transcript"), "the part is not empty")
+        item.parts.append(_Part(part["type"]))
+
+    def _open_part(self, event: Json, kind: str = "") -> _Part:
+        item, index = self._open_item(event, "message"), event["content_index"]
+        self._must(0 <= index < len(item.parts), f"content part {index} of {item.id} was not added")
+        part = item.parts[index]
+        self._must(not part.done, f"content part {index} of {item.id} is done")
+        self._must(not kind or part.kind == kind, f"the part is of type {part.kind}")
+        return part
+
+    def _text_delta(self, event: Json) -> None:
+        part = self._open_part(event, _TEXT_STREAMS[self._kind.removesuffix(".delta")][0])
+        self._must(not part.stream_done, "the text is done")
+        part.text += event["delta"]
+
+    def _text_done(self, event: Json) -> None:
+        kind, member = _TEXT_STREAMS[self._kind.removesuffix(".done")]
+        part = self._open_part(event, kind)
+        self._must(not part.stream_done, "the text is done already")
+        self._must(part.audio_done or kind == "text", "comes before response.output_audio.done")
+        self._must(event[member] == part.text, f"{event[member]!r} is not what the deltas gave")
+        part.stream_done = True
+
+    def _audio_delta(self, event: Json) -> None:
+        self._must(not self._open_part(event, "audio").audio_done, "the audio is done")
+
+    def _audio_done(self, event: Json) -> None:
+        part = self._open_part(event, "audio")
+        self._must(not part.audio_done, "the audio is done already")
+        part.audio_done = True
+
+    def _part_done(self, event: Json) -> None:
+        part = self._open_part(event)
+        self._must(part.stream_done, "comes before the end of its text")
+        whole = event["part"].get("transcript" if part.kind == "audio" else "text")
+        self._must(event["part"]["type"] == part.kind, f"the part was added as {part.kind}")
+        self._must(whole == part.text, f"{whole!r} is not what the deltas gave")
+        part.done = True
+
+    def _arguments_delta(self, event: Json) -> None:
+        item = self._open_item(event, "function_call")
+        self._must(not item.arguments_done, "the arguments are done")
+        item.arguments += event["delta"]
+
+    def _arguments_done(self, event: Json) -> None:
+        item = self._open_item(event, "function_call")
+        self._must(not item.arguments_done, "the arguments are done already")
+        self._must(event["arguments"] == item.arguments, "the arguments are not what the deltas gave")
+        item.arguments_done = True
+
+    def _check_content(self, item: _Item, wire: Json) -> None:
+        self._must(wire["status"] in ("completed", "incomplete"), f"{item.id} is {wire['status']}")
+        if item.kind == "function_call":
+            self._must(item.arguments_done, f"the arguments of {item.id} are not done")
+            self._must(wire["arguments"] == item.arguments, f"{item.id} has other arguments")
+            return
+        self._must(all(part.done for part in item.parts), f"a content part of {item.id} is not done")
+        texts = [part.get("transcript", part.get("text")) for part in wire["content"]]
+        self._must(texts == [part.text for part in item.parts], f"{item.id} has other content: {texts}")
+
+    def _output_item_done(self, event: Json) -> None:
+        response, wire = self._open_response(event["response_id"]), event["item"]
+        index = event["output_index"]
+        self._must(0 <= index < len(response.items), f"output_index {index} was not added")
+        item = response.items[index]
+        self._must(item.id == wire["id"], f"output_index {index} is {item.id}")
+        self._must(item.final is None, f"{item.id} is done already")
+        self._must(item.id not in self._undone, f"comes before conversation.item.done of {item.id}")
+        self._must(item.announced or not response.in_conversation, f"{item.id} is not in the conversation")
+        self._check_content(item, wire)
+        item.final = wire
+
+    def _response_done(self, event: Json) -> None:
+        wire = event["response"]
+        response = self._open_response(wire["id"])
+        unfinished = [item.id for item in response.items if item.final is None]
+        self._must(not unfinished, f"these items are not done: {unfinished}")
+        self._must(wire["output"] == [item.final for item in response.items], "the output is not its items")
+        if wire["status"] == "completed":
+            incomplete = [item["id"] for item in wire["output"] if item["status"] != "completed"]
+            self._must(not incomplete, f"completed with incomplete items: {incomplete}")
+        else:
+            kind = (wire["status_details"] or {}).get("type")
+            self._must(kind == wire["status"], f"{wire['status']} with details of {kind}")
+        response.done = True
+
+    # --- sound -----------------------------------------------------------------------------------
+
+    def _playout(self, event: Json) -> _Response:
+        response = self._responses.get(event["response_id"])
+        if response is None:
+            raise AssertionError(f"{self._kind}: {event['response_id']} was never created")
+        self._must(
+            response.playout not in ("stopped", "cleared"),
+            f"the sound of {response.id} is {response.playout} already",
+        )
+        return response
+
+    def _playout_started(self, event: Json) -> None:
+        response = self._playout(event)
+        self._must(not response.playout, f"the sound of {response.id} started before")
+        spoken = any(part.kind == "audio" for item in response.items for part in item.parts)
+        self._must(spoken, f"{response.id} has no audio part")
+        response.playout = "started"
+
+    def _playout_stopped(self, event: Json) -> None:
+        response = self._playout(event)
+        self._must(response.playout == "started", f"the sound of {response.id} did not start")
+        self._must(response.done, f"{response.id} is not done")
+        response.playout = "stopped"
+
+    def _playout_cleared(self, event: Json) -> None:
+        self._playout(event).playout = "cleared"

@@ -1,0 +1,28 @@
+"""Units that are stopped after the test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest_asyncio
+
+from tests.units.caller import WatchedUnit
+
+UnitFactory = Callable[..., WatchedUnit]
+
+
+@pytest_asyncio.fixture
+async def new_unit() -> AsyncIterator[UnitFactory]:
+    """Makes started units; takes what WatchedUnit takes. Their threads must end with the test."""
+    units: list[WatchedUnit] = []
+
+    def make(*args: Any, **kwargs: Any) -> WatchedUnit:
+        unit = WatchedUnit(*args, **kwargs)
+        unit.start()
+        units.append(unit)
+        return unit
+
+    yield make
+    for unit in units:
+        assert await unit.finished() == []
