@@ -1,7 +1,8 @@
 """Real speech to talk with: five LibriVox clips that Debian has in ``pocketsphinx-testdata``.
 
 They are cut where the voice is loud, and followed by digital silence, so that "the caller began to speak" and
-"the caller stopped speaking" are one sample each, about which no detector can differ. Soft sounds beyond are lost.
+"the caller stopped speaking" are one sample each, about which no detector can differ. Soft sounds beyond that
+are lost.
 """
 
 from __future__ import annotations
