@@ -40,10 +40,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 def serve(namespace: argparse.Namespace) -> int:
     """``duologue serve``."""
     settings = load_settings(given_flags(namespace), namespace.config)
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s"
-    )
+    configure_logging(settings.log_level)
     return asyncio.run(_serve(settings))
+
+
+def configure_logging(level: str) -> None:
+    """Log to stderr: what is ours from ``level`` on, what is others' from WARNING on."""
+    logging.basicConfig(format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    for ours in ("units", "server"):
+        logging.getLogger(ours).setLevel(level.upper())
 
 
 async def _serve(settings: Settings) -> int:
