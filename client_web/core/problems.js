@@ -100,6 +100,11 @@ const TABLE = {
     actions: ['retry', 'leave'],
     labels: { retry: 'Check now', leave: 'Stop waiting' },
   },
+  'server-stopping': {
+    title: 'The server is shutting down',
+    cause: 'It takes no new calls. Try again when it is back.',
+    actions: ['retry', 'leave'],
+  },
   busy: {
     title: 'All places are taken',
     cause: 'Everybody who fits is already in a call. This page tries again by itself.',
@@ -203,6 +208,7 @@ export function micCode(error, permission) {
 }
 
 const STARTING = /load|start|warm|not_ready/i;
+const STOPPING = /shut|drain|stop/i;
 
 /**
  * The code for an answer of the server that is not a call.
@@ -212,6 +218,7 @@ const STARTING = /load|start|warm|not_ready/i;
 export function httpCode(status, errorCode) {
   if (status === 401 || status === 403) return 'auth';
   if (status === 503 && STARTING.test(errorCode)) return 'server-starting';
+  if (status === 503 && STOPPING.test(errorCode)) return 'server-stopping';
   if (status === 503 || status === 429) return 'busy';
   if (status === 502 || status === 504) return 'server-down';
   return 'server-http';

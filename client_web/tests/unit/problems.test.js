@@ -25,6 +25,7 @@ test('a refused microphone is told apart from a closed question', () => {
 test('an answer that is no call has a code by status and error code', () => {
   assert.equal(httpCode(503, 'pool_full'), 'busy');
   assert.equal(httpCode(503, 'model_loading'), 'server-starting');
+  assert.equal(httpCode(503, 'shutting_down'), 'server-stopping');
   assert.equal(httpCode(401, 'invalid_api_key'), 'auth');
   assert.equal(httpCode(400, 'invalid_offer'), 'server-http');
   assert.equal(httpCode(502, ''), 'server-down');

@@ -1,0 +1,430 @@
+"""The page in a real Chromium against the server inside the page (``client_web/tests/fakes/loopback.js``).
+
+No models and no Python peers: what is tested is what a person sees, for everything that a server and a
+browser can do. The files come from the real page handler, so its content security policy holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from playwright.async_api import Page, async_playwright, expect
+
+from server.page import client_web_dir, setup_page
+from server.settings import Settings
+from tests.e2e.browser import CHROMIUM
+
+pytestmark = pytest.mark.e2e
+
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+MICROPHONE = "--use-fake-device-for-media-stream"
+GRANTED = "--use-fake-ui-for-media-stream"
+FAKE = client_web_dir() / "tests" / "fakes" / "loopback.js"
+
+REPLY = "It is four degrees in Oslo right now, with light rain until the evening."
+
+
+@asynccontextmanager
+async def page_folder() -> AsyncIterator[str]:
+    app = web.Application()
+    setup_page(app, Settings())
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def opened(*flags: str, before: str = "", **context: Any) -> AsyncIterator[Page]:
+    """The page with the fake server, not started yet. It fails on any foreign request or script error."""
+    faults: list[str] = []
+    async with page_folder() as url, async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=CHROMIUM, args=[*FLAGS, *(flags or (MICROPHONE, GRANTED))]
+        )
+        try:
+            page = await browser.new_page(**context)
+            page.on("pageerror", lambda error: faults.append(str(error)))
+            page.on("console", lambda line: faults.append(line.text) if line.type == "error" else None)
+            page.on(
+                "request",
+                lambda request: (
+                    None
+                    if request.url.startswith((url, "blob:"))
+                    else faults.append(f"request to {request.url}")
+                ),
+            )
+            await page.add_init_script(path=FAKE)
+            if before:
+                await page.add_init_script(before)
+            await page.goto(url)
+            yield page
+        finally:
+            await browser.close()
+    assert faults == []
+
+
+async def phase(page: Page, name: str, timeout: float = 8) -> None:
+    await expect(page.locator("main")).to_have_attribute("data-phase", name, timeout=timeout * 1000)
+
+
+async def problem(page: Page, code: str, timeout: float = 8) -> None:
+    await expect(page.get_by_test_id("problem")).to_have_attribute("data-code", code, timeout=timeout * 1000)
+
+
+async def fake(page: Page, script: str, argument: Any = None) -> Any:
+    return await page.evaluate(f"(argument) => fakeServer.{script}", argument)
+
+
+async def sent(page: Page) -> list[str]:
+    types: list[str] = await page.evaluate("() => fakeServer.received.map(({type}) => type)")
+    return types
+
+
+async def started(page: Page) -> None:
+    await page.get_by_test_id("start").click()
+    await phase(page, "listening")
+
+
+async def answering(page: Page, text: str = REPLY) -> dict[str, str]:
+    ids: dict[str, str] = await fake(page, "reply(argument)", text)
+    await phase(page, "assistantSpeaking")
+    return ids
+
+
+async def test_a_call_goes_from_start_through_a_turn_to_the_end() -> None:
+    async with opened() as page:
+        await phase(page, "idle")
+        await started(page)
+        await expect(page.get_by_test_id("end")).to_be_focused()
+        user = await fake(page, "startSpeech()")
+        await phase(page, "userSpeaking")
+        await fake(page, "endSpeech(argument)", user)
+        await phase(page, "thinking")
+        await fake(page, "transcribe(argument, 'How cold is it?')", user)
+        reply = await answering(page)
+        await fake(page, f"generated(argument, {REPLY!r})", reply)
+        await page.wait_for_function("duologue.events.some(({event}) => event.type === 'response.done')")
+        await phase(page, "assistantSpeaking")
+        await fake(page, "played(argument)", reply)
+        await phase(page, "listening")
+        rows = page.get_by_test_id("transcript").locator("li")
+        await expect(rows).to_have_count(2)
+        await expect(rows.nth(0)).to_contain_text("How cold is it?")
+        await expect(rows.nth(1)).to_contain_text(REPLY)
+        await expect(rows.nth(1)).to_contain_text(re.compile(r"first sound \d\.\d\d s"))
+        await page.get_by_test_id("end").click()
+        await phase(page, "ended")
+        assert {"url": "/v1/realtime/calls/rtc_fake_1/hangup", "method": "POST"} in await fake(
+            page, "requests"
+        )
+
+
+async def test_the_session_is_opened_with_transcription() -> None:
+    async with opened() as page:
+        await started(page)
+        update = (await fake(page, "received"))[0]
+        assert update["session"]["type"] == "realtime"
+        assert update["session"]["audio"]["input"]["transcription"] == {"model": "whisper-1"}
+
+
+async def test_what_was_not_heard_is_struck_through_after_a_barge_in() -> None:
+    async with opened() as page:
+        await started(page)
+        reply = await answering(page)
+        row = page.locator(f"[data-item-id={reply['item']}]")
+        await expect(row.locator(".heard")).to_contain_text("It is four")
+        await fake(page, "bargeIn(argument, 1200)", reply)
+        await expect(row).to_have_attribute("data-status", "interrupted")
+        await expect(row.locator("del")).to_contain_text("until the evening.")
+        assert (await row.locator(".row-text").text_content()) == REPLY
+        await phase(page, "userSpeaking")
+        await page.wait_for_function(
+            "fakeServer.received.some(({type}) => type === 'conversation.item.retrieve')"
+        )
+
+
+async def test_the_text_of_an_answer_follows_the_voice() -> None:
+    async with opened() as page:
+        await started(page)
+        reply = await answering(page)
+        row = page.locator(f"[data-item-id={reply['item']}]")
+        lengths = [len(await row.locator(".heard").text_content() or "")]
+        for _ in range(3):
+            await page.wait_for_function(
+                "([id, before]) => document.querySelector(`[data-item-id=${id}] .heard`)"
+                ".textContent.length > before",
+                arg=[reply["item"], lengths[-1]],
+            )
+            lengths.append(len(await row.locator(".heard").text_content() or ""))
+        assert lengths[-1] < len(REPLY)
+        await fake(page, f"generated(argument, {REPLY!r})", reply)
+        await fake(page, "played(argument)", reply)
+        await expect(row.locator(".heard")).to_have_text(REPLY)
+
+
+async def test_stop_silences_the_answer_at_once() -> None:
+    async with opened() as page:
+        await started(page)
+        reply = await answering(page)
+        await page.keyboard.press("Escape")
+        await phase(page, "interrupted")
+        await phase(page, "listening")
+        assert (await sent(page))[-2:] == ["response.cancel", "output_audio_buffer.clear"]
+        row = page.locator(f"[data-item-id={reply['item']}]")
+        await expect(row).to_have_attribute("data-status", "stopped")
+
+
+async def test_muting_silences_the_microphone_and_nothing_else() -> None:
+    keep = (
+        "const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);"
+        "navigator.mediaDevices.getUserMedia = async (c) => (window.mic = await ask(c));"
+    )
+    async with opened(before=keep) as page:
+        await started(page)
+        await answering(page)
+        mute = page.get_by_test_id("mute")
+        for pressed, enabled in (("true", False), ("false", True)):
+            await page.keyboard.press("m")
+            await expect(mute).to_have_attribute("aria-pressed", pressed)
+            assert await page.evaluate("mic.getAudioTracks()[0].enabled") is enabled
+            assert await page.evaluate("document.querySelector('audio').paused") is False
+        await phase(page, "assistantSpeaking")
+        await page.get_by_test_id("end").click()
+        assert await page.evaluate("mic.getAudioTracks()[0].readyState") == "ended"
+
+
+async def test_typing_stops_the_voice_and_asks_for_an_answer() -> None:
+    async with opened() as page:
+        await started(page)
+        await answering(page)
+        message = page.get_by_test_id("message")
+        await message.fill("hello")
+        await message.press("Enter")
+        await phase(page, "thinking")
+        assert (await sent(page))[-4:] == [
+            "response.cancel",
+            "output_audio_buffer.clear",
+            "conversation.item.create",
+            "response.create",
+        ]
+        await expect(page.locator("[data-role=user]")).to_contain_text("hello")
+
+
+async def test_a_call_without_a_microphone_is_begun_by_typing_and_is_answered_aloud() -> None:
+    async with opened("--mute-audio") as page:
+        await fake(page, "answers = true")
+        await page.get_by_test_id("message").fill("Is anybody there?")
+        await page.get_by_test_id("send").click()
+        await phase(page, "assistantSpeaking")
+        await expect(page.get_by_test_id("mute")).to_be_hidden()
+        await expect(page.locator("[data-role=assistant]")).to_contain_text("first sound")
+
+
+async def test_a_refused_microphone_says_how_to_allow_it_and_offers_text() -> None:
+    async with opened(MICROPHONE) as page:
+        await page.get_by_test_id("start").click()
+        await problem(page, "mic-denied")
+        await phase(page, "error")
+        await expect(page.locator("#problem-title")).to_be_focused()
+        assert await page.locator("#problem-remedy li").count() == 3
+        await page.get_by_role("button", name="Use text instead").click()
+        await phase(page, "listening")
+
+
+async def test_a_missing_microphone_is_not_called_refused() -> None:
+    async with opened(GRANTED) as page:
+        await page.get_by_test_id("start").click()
+        await problem(page, "mic-missing")
+        await expect(page.get_by_role("button", name="Search again")).to_be_visible()
+
+
+async def test_an_insecure_page_is_blocked_but_can_be_typed_at() -> None:
+    async with opened(before="Object.defineProperty(window, 'isSecureContext', {value: false});") as page:
+        await phase(page, "blocked")
+        await problem(page, "insecure-context")
+        await expect(page.get_by_test_id("start")).to_be_disabled()
+        await page.get_by_role("button", name="Use text").click()
+        await phase(page, "listening")
+
+
+async def test_a_permission_given_after_leaving_is_given_back() -> None:
+    late = (
+        "const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);"
+        "navigator.mediaDevices.getUserMedia = (c) => new Promise((resolve) => {"
+        "  window.grant = async () => { window.mic = await ask(c); resolve(mic); };"
+        "});"
+    )
+    async with opened(before=late) as page:
+        await page.get_by_test_id("start").click()
+        await phase(page, "asking")
+        await page.get_by_test_id("end").click()
+        await phase(page, "ended")
+        await page.evaluate("grant()")
+        await page.wait_for_function("mic.getAudioTracks()[0].readyState === 'ended'")
+        await phase(page, "ended")
+
+
+@pytest.mark.parametrize(
+    ("trouble", "code", "words"),
+    [
+        ("down = true", "server-down", "did not answer"),
+        ("refusals.push({status: 503, code: 'pool_full', retryAfter: 7})", "busy", "Trying again in"),
+        ("refusals.push({status: 503, code: 'model_loading'})", "server-starting", "models are loading"),
+        ("refusals.push({status: 401, code: 'invalid_api_key'})", "auth", "needs a key"),
+        ("refusals.push({status: 400, message: 'No audio.'})", "server-http", "refused"),
+    ],
+)
+async def test_a_call_that_is_refused_says_why_and_can_be_tried_again(
+    trouble: str, code: str, words: str
+) -> None:
+    async with opened() as page:
+        await fake(page, trouble)
+        await page.get_by_test_id("start").click()
+        await problem(page, code)
+        await phase(page, "error")
+        await expect(page.get_by_test_id("problem")).to_contain_text(words)
+        await fake(page, "down = false")
+        await page.locator("[data-action=retry]").click()
+        await phase(page, "listening")
+        await expect(page.get_by_test_id("problem")).to_be_hidden()
+
+
+async def test_a_full_server_is_asked_again_without_a_click() -> None:
+    async with opened() as page:
+        await fake(page, "refusals.push({status: 503, code: 'pool_full', retryAfter: 1})")
+        await page.get_by_test_id("start").click()
+        await problem(page, "busy")
+        await phase(page, "listening")
+
+
+async def test_a_server_that_never_answers_is_given_up_after_twelve_seconds() -> None:
+    async with opened() as page:
+        await fake(page, "hang = true")
+        await page.get_by_test_id("start").click()
+        await phase(page, "connecting")
+        await problem(page, "connect-timeout", timeout=14)
+
+
+async def test_a_server_that_never_greets_is_given_up_after_twelve_seconds() -> None:
+    async with opened() as page:
+        await fake(page, "greets = false")
+        await page.get_by_test_id("start").click()
+        await problem(page, "connect-timeout", timeout=14)
+        await page.locator("#problem-detail-box summary").click()
+        await expect(page.locator("#problem-detail")).to_contain_text("session")
+
+
+async def test_a_lost_connection_comes_back_with_the_conversation_and_the_mute() -> None:
+    async with opened() as page:
+        await started(page)
+        await fake(page, "hear('Remember the number seven.')")
+        await page.get_by_test_id("mute").click()
+        await fake(page, "drop()")
+        await phase(page, "reconnecting")
+        await expect(page.get_by_test_id("hint")).to_have_text("Trying again (1 of 5)…")
+        await phase(page, "listening")
+        await expect(page.locator("[data-role=user]")).to_have_count(1)
+        await expect(page.get_by_test_id("mute")).to_have_attribute("aria-pressed", "true")
+        told = [
+            event for event in await fake(page, "received") if event["type"] == "conversation.item.create"
+        ]
+        assert told[0]["item"]["content"] == [{"type": "input_text", "text": "Remember the number seven."}]
+
+
+async def test_a_connection_that_does_not_come_back_ends_in_words_after_five_tries() -> None:
+    async with opened(
+        before="const wait = setTimeout; window.setTimeout = (f, ms) => wait(f, ms / 20);"
+    ) as page:
+        await started(page)
+        await fake(page, "down = true")
+        await fake(page, "drop()")
+        await problem(page, "dropped")
+        requests = [request for request in await fake(page, "requests") if request["url"].endswith("/calls")]
+        assert len(requests) == 1 + 5
+
+
+async def test_blocked_sound_is_one_tap_away() -> None:
+    refuse = (
+        "const play = HTMLMediaElement.prototype.play;"
+        "HTMLMediaElement.prototype.play = function () { return window.allowed ? play.call(this)"
+        " : Promise.reject(new DOMException('x', 'NotAllowedError')); };"
+    )
+    async with opened(before=refuse) as page:
+        await started(page)
+        hear = page.get_by_test_id("hear")
+        await expect(hear).to_be_visible()
+        await page.evaluate("allowed = true")
+        await hear.click()
+        await expect(hear).to_be_hidden()
+
+
+async def test_the_pause_before_the_reply_is_changed_during_a_call() -> None:
+    async with opened() as page:
+        await started(page)
+        await page.get_by_test_id("settings-open").click()
+        await page.get_by_text("Short", exact=True).click()
+        await page.wait_for_function("fakeServer.received.length > 1")
+        update = (await fake(page, "received"))[-1]
+        detection = update["session"]["audio"]["input"]["turn_detection"]
+        assert detection == {"type": "server_vad", "silence_duration_ms": 300}
+        await page.keyboard.press("Escape")
+        await expect(page.get_by_test_id("settings-open")).to_be_focused()
+        await phase(page, "listening")
+
+
+async def test_every_event_of_the_protocol_is_tolerated(tmp_path: Path) -> None:
+    async with opened() as page:
+        await started(page)
+        for name in ("rate_limits.updated", "mcp_list_tools.completed", "conversation.created", "x.unknown"):
+            await fake(page, "send({type: argument, item: null, response: null})", name)
+        for name in ("conversation.item.added", "response.done", "error", "session.updated"):
+            await fake(page, "send({type: argument})", name)
+        await page.wait_for_function("duologue.events.filter(({from}) => from === 'server').length >= 10")
+        await phase(page, "listening")
+
+
+async def test_markup_in_a_text_stays_text() -> None:
+    async with opened() as page:
+        await started(page)
+        await fake(page, "hear('<img src=x onerror=\"window.hit = 1\">')")
+        await expect(page.locator("[data-role=user]")).to_contain_text("<img src=x")
+        assert await page.evaluate("window.hit") is None
+
+
+async def test_a_narrow_phone_scrolls_only_downwards() -> None:
+    async with opened(viewport={"width": 320, "height": 640}, has_touch=True) as page:
+        await started(page)
+        await answering(page)
+        assert await page.evaluate("document.documentElement.scrollWidth") <= 320
+        for name in ("mute", "end", "stop", "message", "send"):
+            box = await page.get_by_test_id(name).bounding_box()
+            assert box and box["x"] >= 0 and box["x"] + box["width"] <= 320 and box["height"] >= 44, name
+        await page.locator("#sheet-toggle").click()
+        await expect(page.locator("[data-role=assistant]")).to_be_visible()
+        await expect(page.get_by_test_id("end")).to_be_visible()
+
+
+async def test_reduced_motion_runs_no_animation() -> None:
+    async with opened(reduced_motion="reduce") as page:
+        await started(page)
+        user = await fake(page, "startSpeech()")
+        await fake(page, "endSpeech(argument)", user)
+        await phase(page, "thinking")
+        assert await page.evaluate("document.getAnimations().length") == 0
