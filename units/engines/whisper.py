@@ -6,12 +6,13 @@ the transcript also tells the language and whether anybody spoke.
 
 from __future__ import annotations
 
+import inspect
 import threading
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import AutoModelForSpeechSeq2Seq, AutoProcessor
+from transformers import AutoModelForSpeechSeq2Seq, AutoProcessor, DynamicCache, EncoderDecoderCache
 
 from units.engines import whisper_guard as guard
 from units.engines.base import EngineError, EngineSettings, EngineUnavailable, Transcription
@@ -45,6 +46,9 @@ class Whisper:
                 f"Whisper knows no language {settings.language!r}; "
                 "give an ISO 639-1 code such as 'en', or none to have it detected."
             )
+        # Renamed in transformers 5; the old name goes in 5.40.
+        renamed = "cache" in inspect.signature(type(self._model).forward).parameters
+        self._cache_name = "cache" if renamed else "past_key_values"
         self._lock = threading.Lock()
 
     def transcribe(self, samples: Float32, *, language: str = "") -> Transcription:
@@ -88,12 +92,12 @@ class Whisper:
         languages = self._tokens.languages
         if not languages:
             return ""
-        logits = self._step(encoded, [self._tokens.start], None).logits[0, -1]
+        logits = self._step(encoded, [self._tokens.start], _cache()).logits[0, -1]
         return max(languages, key=lambda name: float(logits[languages[name]]))
 
     def _decode(self, encoded: Any, language: str, cap: int) -> _Heard:
-        prompt = self._tokens.prompt(language)
-        out = self._step(encoded, prompt, None)
+        cache = _cache()
+        out = self._step(encoded, self._tokens.prompt(language), cache)
         no_speech = float(out.logits[0, 0].float().softmax(-1)[self._tokens.no_speech])
         tokens: list[int] = []
         total = 0.0
@@ -104,15 +108,15 @@ class Whisper:
             if token == self._tokens.end or len(tokens) == cap:
                 break
             tokens.append(token)
-            out = self._step(encoded, [token], out.past_key_values)
+            out = self._step(encoded, [token], cache)
         text = self._processor.tokenizer.decode(tokens, skip_special_tokens=True).strip()
         return _Heard(text, tokens, total / (len(tokens) + 1), no_speech)
 
     def _step(self, encoded: Any, tokens: list[int], cache: Any) -> Any:
+        """Run the decoder over ``tokens``, after what ``cache`` remembers; logits [1, tokens, vocabulary]."""
         ids = torch.tensor([tokens], device=self._device)
-        return self._model(
-            encoder_outputs=encoded, decoder_input_ids=ids, past_key_values=cache, use_cache=True
-        )
+        more = {self._cache_name: cache}
+        return self._model(encoder_outputs=encoded, decoder_input_ids=ids, use_cache=True, **more)
 
 
 class _Tokens:
@@ -152,6 +156,10 @@ class _Tokens:
         logits[self.end + 1 :] = -torch.inf
         logits[self._suppressed_first if first else self._suppressed] = -torch.inf
         return logits
+
+
+def _cache() -> Any:
+    return EncoderDecoderCache(DynamicCache(), DynamicCache())
 
 
 def _device(wanted: str) -> str:
