@@ -61,7 +61,7 @@ class VoiceStream(Protocol):
     """The recurrent state of one stream of sound. Private to one unit."""
 
     def probability(self, chunk: Float32) -> float:
-        """Probability of speech in ``chunk``, which is float32 [512] at 16 kHz. Other sizes raise ValueError."""
+        """Probability of speech in ``chunk``: float32 [512] at 16 kHz. Other sizes raise ValueError."""
 
     def reset(self) -> None:
         """Forget what was heard."""
