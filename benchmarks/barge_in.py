@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
+import time
 
 import numpy as np
 
@@ -17,32 +17,44 @@ from units.messages import Int16
 
 TARGET_MS = 250.0
 LONG = "[[long]]"
-"""What makes the scripted language model talk for twenty seconds."""
+"""What makes the scripted language model talk for fifteen seconds."""
+
+STORY = "Tell me a long story about a lighthouse and its keeper, in at least ten sentences."
 
 
 async def barge_in(quick: bool, progress: Progress) -> list[Figure]:
     """Interrupt a long answer again and again."""
+    return await _measure("scripted engines", SCRIPTED, LONG, 5 if quick else 30, progress)
+
+
+async def barge_in_real(quick: bool, progress: Progress) -> list[Figure]:
+    """The same while the default models are at work on the rest of the answer."""
+    return await _measure("default models", (), STORY, 3 if quick else 20, progress)
+
+
+async def _measure(
+    engines: str, flags: tuple[str, ...], prompt: str, times: int, progress: Progress
+) -> list[Figure]:
     spoken = [beginning(clip, 0.7) for clip in clips()]
-    times = 5 if quick else 30
-    async with serving(*SCRIPTED) as served, Caller(served.url) as call:
+    async with serving(*flags) as served, Caller(served.url) as call:
         await call.opened()
         taken = []
         for n in range(times):
-            progress(f"barge-in: {n + 1} of {times}")
-            taken.append(await _interrupt(call, spoken[n % len(spoken)]))
+            progress(f"barge-in, {engines}: {n + 1} of {times}")
+            taken.append(await _interrupt(call, prompt, spoken[n % len(spoken)]))
     return [
-        Figure("barge-in: onset to last sound", "ms", tuple(each[1] for each in taken), TARGET_MS),
-        Figure("  onset to speech_started", "ms", tuple(each[0] for each in taken)),
+        Figure(f"barge-in to silence, {engines}", "ms", tuple(each[1] for each in taken), TARGET_MS),
+        Figure("  speech_started", "ms", tuple(each[0] for each in taken)),
     ]
 
 
-async def _interrupt(call: Caller, spoken: Int16) -> tuple[float, float]:
+async def _interrupt(call: Caller, prompt: str, spoken: Int16) -> tuple[float, float]:
     """Have something long said, speak into it; when that was noticed, and the last sound, in ms."""
     await call.silence(0.3)
-    item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": LONG}]}
+    item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": prompt}]}
     call.send({"type": "conversation.item.create", "item": item})
     call.send({"type": "response.create"})
-    await call.sound(asyncio.get_running_loop().time())
+    await call.sound(time.monotonic(), within=60)
     await call.say(np.zeros(FRAME * random.randint(25, 50), np.int16)).done()
     said = call.say(spoken)
     started = await call.event("input_audio_buffer.speech_started")
@@ -54,5 +66,5 @@ async def _interrupt(call: Caller, spoken: Int16) -> tuple[float, float]:
 
 async def _answered(call: Caller, after: float) -> None:
     """The interruption is answered, too; that is not of interest here."""
-    await call.sound(after)
+    await call.sound(after, within=60)
     call.send({"type": "output_audio_buffer.clear"})

@@ -297,9 +297,12 @@ class Caller:
 
     async def sound(self, after: float = 0.0, within: float = 15.0) -> float:
         """Wait for a sound that arrives after ``after``; when it arrived. Raises TimeoutError."""
-        async with asyncio.timeout(within):
-            while (at := self._ear.first_loud(after)) is None:
-                await self._ear.next_frame()
+        try:
+            async with asyncio.timeout(within):
+                while (at := self._ear.first_loud(after)) is None:
+                    await self._ear.next_frame()
+        except TimeoutError:
+            raise TimeoutError(f"no sound within {within:g} s") from None
         return at
 
     def first_packet(self, after: float) -> float | None:
@@ -312,9 +315,12 @@ class Caller:
         Raises TimeoutError.
         """
         began = time.monotonic()
-        async with asyncio.timeout(within):
-            while time.monotonic() - max(began, self._ear.last_loud() or 0.0) < seconds:
-                await self._ear.next_frame()
+        try:
+            async with asyncio.timeout(within):
+                while time.monotonic() - max(began, self._ear.last_loud() or 0.0) < seconds:
+                    await self._ear.next_frame()
+        except TimeoutError:
+            raise TimeoutError(f"no silence within {within:g} s") from None
         return self._ear.last_loud() or 0.0
 
     # --- events ----------------------------------------------------------------------------------

@@ -13,8 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import load, voice
-from benchmarks.barge_in import barge_in
+from benchmarks import barge_in, load, voice
 from benchmarks.figures import CannotRun, Figure, table
 from benchmarks.noise import Noise, look
 from benchmarks.voice import Progress
@@ -24,9 +23,11 @@ Benchmark = Callable[[bool, Progress], Awaitable[list[Figure]]]
 BENCHMARKS: dict[str, Benchmark] = {
     "voice-scripted": voice.voice_scripted,
     "voice-real": voice.voice_real,
-    "barge-in": barge_in,
+    "barge-in": barge_in.barge_in,
+    "barge-in-real": barge_in.barge_in_real,
     "memory": load.memory,
     "idle": load.idle,
+    "idle-real": load.idle_real,
     "calls": load.calls,
 }
 

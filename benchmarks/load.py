@@ -44,12 +44,21 @@ async def memory(quick: bool, progress: Progress) -> list[Figure]:
 
 async def idle(quick: bool, progress: Progress) -> list[Figure]:
     """A server with many units and no calls."""
-    progress("idle")
-    async with serving(*SCRIPTED, units=MORE_UNITS) as served:
+    return await _idle("scripted engines", SCRIPTED, quick, progress)
+
+
+async def idle_real(quick: bool, progress: Progress) -> list[Figure]:
+    """The same with the default models loaded."""
+    return await _idle("default models", (), quick, progress)
+
+
+async def _idle(engines: str, flags: tuple[str, ...], quick: bool, progress: Progress) -> list[Figure]:
+    progress(f"idle, {engines}")
+    async with serving(*flags, units=MORE_UNITS) as served:
         await asyncio.sleep(_SETTLE_S)
         percent, switches = await usage(served, 2 if quick else 10)
     return [
-        Figure(f"idle server, {MORE_UNITS} units", "% core", (percent,), IDLE_TARGET_PERCENT),
+        Figure(f"idle, {MORE_UNITS} units, {engines}", "% core", (percent,), IDLE_TARGET_PERCENT),
         Figure("  context switches", "1/s", (switches,)),
     ]
 

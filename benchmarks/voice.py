@@ -80,7 +80,7 @@ async def voice_real(quick: bool, progress: Progress) -> list[Figure]:
 
 
 def _parts(taken: list[dict[str, float]]) -> list[Figure]:
-    names = list(taken[0])
+    names = dict.fromkeys(name for each in taken for name in each)
     figures = [
         Figure(f"  {name}", "ms", tuple(each[name] for each in taken if name in each)) for name in names
     ]
@@ -140,20 +140,22 @@ def read_marks(path: Path) -> list[Mark]:
 
 
 def chain(marks: Iterable[Mark], sound: float) -> dict[str, float]:
-    """The engines' work that led to the sound at ``sound``, found backwards from it."""
+    """The engines' work that led to the sound at ``sound``, found backwards from it; {} if there is none."""
     made = [mark for mark in marks if mark.at < sound]
 
     def last(engine: str, what: str, before: float) -> float:
-        return next(m.at for m in reversed(made) if (m.engine, m.what) == (engine, what) and m.at <= before)
+        times = [mark.at for mark in made if (mark.engine, mark.what) == (engine, what) and mark.at <= before]
+        return max(times, default=-1.0)
 
     prompted = last("llm", "asked", sound)
     heard = last("stt", "done", prompted)
-    first = {(m.engine, m.what): m.at for m in reversed(made) if m.at >= prompted}
-    return {
+    first = {(mark.engine, mark.what): mark.at for mark in reversed(made) if mark.at >= prompted}
+    parts = {
         "recognition begins": last("stt", "asked", heard),
         "words known": heard,
         "model asked": prompted,
-        "first token": first["llm", "first"],
-        "first clause to the voice": first["tts", "asked"],
-        "first audio from the voice": first["tts", "first"],
+        "first token": first.get(("llm", "first"), -1.0),
+        "first clause to the voice": first.get(("tts", "asked"), -1.0),
+        "first audio from the voice": first.get(("tts", "first"), -1.0),
     }
+    return parts if min(parts.values()) >= 0 else {}

@@ -59,4 +59,4 @@ def test_what_cannot_be_run_fails_and_the_others_are_shown(capsys: pytest.Captur
 @pytest.mark.e2e
 def test_a_server_is_started_measured_and_stopped(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--quick", "idle"]) == 0
-    assert "idle server" in capsys.readouterr().out
+    assert "idle, 32 units" in capsys.readouterr().out

@@ -45,6 +45,10 @@ def test_later_sentences_of_the_same_answer_change_nothing() -> None:
     assert early == late
 
 
+def test_an_answer_without_a_model_has_no_parts() -> None:
+    assert chain([Mark(1.0, "stt", "asked"), Mark(1.3, "stt", "done"), Mark(1.5, "tts", "first")], 2.0) == {}
+
+
 def test_marks_are_read_in_order_of_time(tmp_path: Path) -> None:
     path = tmp_path / "marks"
     path.write_text(
