@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 from units.messages import Generate, Message, Tool, ToolCall, ToolResult
@@ -17,6 +19,10 @@ CANCELLED = "The call was cancelled before it gave a result."
 NOTHING = "The function returned nothing."
 
 ChatMessage = dict[str, Any]
+Item = Message | ToolCall | ToolResult
+
+TRIM_TURNS = 8
+"""Turns that leave a conversation together when it has grown too long."""
 
 
 def chat_messages(request: Generate) -> list[ChatMessage]:
@@ -77,9 +83,49 @@ def json_object(text: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def ends_in_result(request: Generate) -> bool:
-    """Whether the model is now to say what a tool returned."""
-    return bool(request.history) and isinstance(request.history[-1], ToolResult)
+def talk_only(request: Generate, most_characters: int = 4000) -> Generate:
+    """For small models: ``request`` without tools where no tool is to be called now.
+
+    A small model that sees a call in its history repeats it instead of talking, whatever it is told. So
+    calls are left out and results at the end become words of the user. Other requests stay as they are.
+    """
+    results = list(takewhile(lambda item: isinstance(item, ToolResult), reversed(request.history)))
+    if request.tools and request.tool_choice != "none" and not results:
+        return request
+    calls = {item.call_id: item for item in request.history if isinstance(item, ToolCall)}
+    said = [item for item in request.history if isinstance(item, Message)]
+    told = [
+        f"[{calls[item.call_id].name}({calls[item.call_id].arguments}) returned: "
+        f"{item.output.strip()[:most_characters] or NOTHING}]"
+        for item in reversed(results)
+        if isinstance(item, ToolResult) and item.call_id in calls
+    ]
+    if told:
+        said.append(Message("user", "\n".join(("", *told, "", "Answer me in one short spoken sentence."))))
+    return replace(request, history=tuple(said), tools=(), tool_choice="auto")
+
+
+def recent(history: tuple[Item, ...], characters: int) -> tuple[Item, ...]:
+    """The end of ``history`` that fits into about so many characters, beginning with a user's message.
+
+    The beginning moves by several turns at a time, so that a server's prompt cache serves in between.
+    """
+    sizes = [len(_content_text(item)) for item in history]
+    turns = [index for index, item in enumerate(history) if isinstance(item, Message) and item.role == "user"]
+    if sum(sizes) <= characters or not turns:
+        return history
+    starts = (start for start in turns[::TRIM_TURNS] if sum(sizes[start:]) <= characters)
+    return history[next(starts, turns[-1]) :]
+
+
+def _content_text(item: Item) -> str:
+    match item:
+        case Message():
+            return item.text
+        case ToolCall():
+            return item.arguments
+        case ToolResult():
+            return item.output
 
 
 def _say(messages: list[ChatMessage], said: Message) -> None:

@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 import xllamacpp
 
 from units.engines.base import EngineSettings, EngineUnavailable
-from units.engines.chat import ends_in_result
+from units.engines.chat import recent, talk_only
 from units.engines.chat_completions import ChatCompletions
 from units.engines.remote_llm import Piece
 from units.messages import Generate
@@ -37,6 +37,9 @@ SLOT_TOKENS = 4096
 """Context of one slot."""
 ANSWER_TOKENS = 1024
 """Where a small model that has begun to ramble is stopped, unless the request says otherwise."""
+HISTORY_CHARACTERS = (SLOT_TOKENS - ANSWER_TOKENS) * 2
+"""What is kept of a long conversation: at three or more characters a token this leaves room for
+instructions and tools."""
 PROMPT_CACHE_MIB = 256
 """For prompts that had to leave their slot, such as that of a conversation with its tools taken away."""
 
@@ -75,13 +78,9 @@ class LlamaCpp:
         self._server = None
 
     def generate(self, request: Generate) -> Iterator[Piece]:
-        """Stream the answer. A tool's result is spoken without tools at hand.
-
-        A small model that still sees its tools calls them again instead of talking.
-        """
-        if ends_in_result(request) or request.tool_choice == "none":
-            request = dataclasses.replace(request, tools=(), tool_choice="auto")
-        with closing(self._chat.generate(request)) as answer:  # type: ignore[type-var]
+        """Stream the answer. Closing the iterator, or cancelling the ambient scope, stops the model."""
+        request = dataclasses.replace(request, history=recent(request.history, HISTORY_CHARACTERS))
+        with closing(self._chat.generate(talk_only(request))) as answer:  # type: ignore[type-var]
             yield from answer
 
 
@@ -156,8 +155,12 @@ def parameters(path: Path, device: str, api_key: str) -> Any:
     if device == "cpu":
         params.n_gpu_layers = 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # The threads of one step wait for each other in a busy loop, so a single one that has to share its
+    # core slows all of them down tenfold. Reading a prompt comes before anybody speaks and may have every
+    # core; writing the answer leaves one to the voice that speaks it.
+    params.cpuparams_batch.n_threads = cores
+    params.cpuparams.n_threads = max(1, cores - 1)
     for work in (params.cpuparams, params.cpuparams_batch):
-        work.n_threads = cores
         # Polling threads would take the cores from the voice that speaks meanwhile.
         work.poll = 0
     return params

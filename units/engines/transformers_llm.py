@@ -14,7 +14,7 @@ import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, StoppingCriteria, StoppingCriteriaList
 
 from units.engines.base import EngineError, EngineSettings, EngineUnavailable
-from units.engines.chat import chat_messages, chat_tools, ends_in_result
+from units.engines.chat import chat_messages, chat_tools, talk_only
 from units.engines.tool_text import split_tool_text
 from units.messages import Finish, Generate, Message, Token, ToolCall
 from units.scope import current_scope
@@ -68,8 +68,9 @@ class TransformersLLM:
 
     def generate(self, request: Generate) -> Iterator[Token | ToolCall | Finish]:
         """Stream the answer. Closing the iterator stops the model within one token."""
-        tools = () if ends_in_result(request) or request.tool_choice == "none" else request.tools
-        return split_tool_text(self._answer(request, chat_tools(tools)), [tool.name for tool in tools])
+        request = talk_only(request)
+        answer = self._answer(request, chat_tools(request.tools))
+        return split_tool_text(answer, [tool.name for tool in request.tools])
 
     def _answer(self, request: Generate, tools: list[dict[str, Any]]) -> Iterator[Token | ToolCall | Finish]:
         prompt = self._prompt(request, tools)

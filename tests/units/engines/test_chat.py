@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from units.engines.chat import (
     chat_messages,
     chat_tool_choice,
     chat_tools,
-    ends_in_result,
+    recent,
+    talk_only,
 )
 from units.messages import Generate, Message, Tool, ToolCall, ToolResult
 
@@ -183,8 +185,73 @@ def test_the_tool_choice_has_its_wire_form(choice: str, sent: object) -> None:
     assert chat_tool_choice(Generate(tools=(Tool("f"),), tool_choice=choice)) == sent
 
 
-@pytest.mark.parametrize(
-    ("history", "ends"), [((), False), ((USER,), False), ((call("1"), ToolResult("1", "")), True)]
-)
-def test_a_result_at_the_end_is_to_be_spoken(history: tuple[Message, ...], ends: bool) -> None:
-    assert ends_in_result(Generate(history=history)) is ends
+WITH_TOOLS = Generate(history=(USER,), tools=(Tool("f"),))
+
+
+def test_a_request_that_may_call_a_tool_stays_as_it_is() -> None:
+    assert talk_only(WITH_TOOLS) is WITH_TOOLS
+
+
+def test_a_result_at_the_end_is_told_to_a_small_model_in_words_and_without_tools() -> None:
+    history = (
+        USER,
+        call("1"),
+        ToolResult("1", "old"),
+        Message("assistant", "so"),
+        USER,
+        call("2"),
+        call("3"),
+    )
+    results = (ToolResult("2", "two"), ToolResult("3", ""), ToolResult("9", "no call"))
+    told = talk_only(Generate(history=(*history, *results), tools=(Tool("f"),)))
+    assert told.tools == ()
+    first, second, third, last = told.history
+    assert (first, second, third) == (USER, Message("assistant", "so"), USER)
+    assert isinstance(last, Message)
+    assert last.text.split("\n") == [
+        "",
+        "[f({}) returned: two]",
+        f"[f({{}}) returned: {NOTHING}]",
+        "",
+        "Answer me in one short spoken sentence.",
+    ]
+
+
+def test_a_huge_result_is_cut_for_a_small_model() -> None:
+    told = talk_only(Generate(history=(USER, call("1"), ToolResult("1", "x" * 1_000_000))))
+    assert len(chat_messages(told)[0]["content"]) < 4200
+
+
+def test_tools_that_may_not_be_called_are_not_shown_to_a_small_model() -> None:
+    assert talk_only(replace(WITH_TOOLS, tool_choice="none")).tools == ()
+
+
+def turns(count: int) -> tuple[Message, ...]:
+    return tuple(
+        m for i in range(count) for m in (Message("user", f"{i:05}"), Message("assistant", f"{i:05}"))
+    )
+
+
+def test_a_short_conversation_is_kept_whole() -> None:
+    assert recent(turns(10), 100) == turns(10)
+
+
+def test_a_long_conversation_loses_its_oldest_turns() -> None:
+    kept = recent(turns(100), 200)
+    assert kept == turns(100)[-len(kept) :]
+    assert kept[0] == Message("user", "00080")
+
+
+def test_the_beginning_of_a_long_conversation_stays_put_for_several_turns() -> None:
+    beginnings = [recent(turns(count), 300)[0] for count in range(40, 80)]
+    assert len(set(beginnings)) <= 6
+
+
+def test_the_last_turn_is_kept_however_long_it_is() -> None:
+    huge = Message("user", "x" * 1000)
+    assert recent((*turns(3), huge), 100) == (huge,)
+
+
+def test_a_call_is_not_parted_from_its_result_by_trimming() -> None:
+    history = tuple(item for i in range(50) for item in (USER, call(str(i)), ToolResult(str(i), "x" * 10)))
+    assert isinstance(recent(history, 100)[0], Message)

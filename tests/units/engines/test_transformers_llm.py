@@ -98,9 +98,10 @@ def test_calls_and_results_and_tools_go_through_the_template(llm: TransformersLL
 def test_a_result_is_spoken_without_tools(llm: TransformersLLM) -> None:
     history = (*HI.history, ToolCall("1", "get_weather", '{"city": "Oslo"}'), ToolResult("1", "there"))
     request = Generate(history=history, tools=(Tool("get_weather"),), max_output_tokens=1)
-    finish = list(llm.generate(request))[-1]
+    *_, finish = llm.generate(request)
     assert isinstance(finish, Finish)
-    assert finish.input_tokens == 8
+    # user hello there [get_weather({"city": "Oslo"}) returned: there] and a request in seven words, assistant
+    assert finish.input_tokens == 15
 
 
 def test_a_folder_without_a_model_is_one_clear_sentence(tmp_path: Path) -> None:
