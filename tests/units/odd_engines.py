@@ -61,6 +61,13 @@ class FailingLLM:
         yield Finish()
 
 
+class ClosedLLM:
+    """Fails before its first word."""
+
+    def generate(self, request: Generate) -> Iterator[Token | ToolCall | Finish]:
+        raise EngineError("the model is not there")
+
+
 class DyingLLM:
     """Takes its thread with it."""
 
