@@ -15,6 +15,12 @@ const HEALTH_WORDS = {
   down: 'Server not reachable',
 };
 
+/** Between two pictures of the orb, ms: a slow thing needs few, and batteries are small. */
+const MOVING_MS = 30;
+const RESTING_MS = 80;
+/** @type {import('../core/types.js').Phase[]} */
+const RESTING = ['idle', 'blocked', 'error', 'ended'];
+
 /**
  * @param {object} parts
  * @param {() => State} parts.state
@@ -32,6 +38,7 @@ export function runApp({ state, subscribe, views, stage, controls, meter }) {
   const { update: announce } = announcer();
   let stale = true;
   let drawnAt = 0;
+  let orbAt = 0;
 
   // The phase must be right in the page as soon as it is right in the state, also in a hidden tab.
   subscribe((next) => {
@@ -60,7 +67,10 @@ export function runApp({ state, subscribe, views, stage, controls, meter }) {
     if (stale || current.playing || now - drawnAt > 250) draw(now);
     const levels = meter.read(now);
     const muted = current.mic !== 'live';
-    stage.orb.draw(now, muted ? 0 : levels.mic, levels.out, stillness.matches || current.settings.calm);
+    if (now - orbAt >= (RESTING.includes(current.phase) ? RESTING_MS : MOVING_MS)) {
+      orbAt = now;
+      stage.orb.draw(now, muted ? 0 : levels.mic, levels.out, stillness.matches || current.settings.calm);
+    }
     controls.level(muted ? 0 : levels.mic);
     requestAnimationFrame(frame);
   }

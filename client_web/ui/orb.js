@@ -72,7 +72,7 @@ export class Orb {
    */
   draw(now, mic, out, still) {
     const size = this.#fit();
-    const step = Math.min(0.05, (now - this.#last) / 1000);
+    const step = Math.min(0.1, (now - this.#last) / 1000);
     this.#last = now;
     const key = `${this.#phase} ${size}`;
     if (still && key === this.#drawnStill) return;

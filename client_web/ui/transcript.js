@@ -61,6 +61,7 @@ export function transcriptView() {
       fill(view, row, state, now);
     });
     setHidden(empty, state.rows.length > 0);
+    setHidden(list, state.rows.length === 0);
     const spoken = state.rows.filter(({ role }) => role !== 'note').length;
     setText(sheetWords, spoken ? `Conversation · ${spoken}` : 'Conversation');
     const median = percentile(state.latenciesMs, 0.5);
