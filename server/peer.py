@@ -81,8 +81,8 @@ class Unit(Protocol):
 class Limits:
     """How long a peer may take, in seconds."""
 
-    answer: float = 5.0
-    """From the offer to the answer."""
+    answer: float = 6.0
+    """From the offer to the answer. aioice waits 5 s for a STUN or TURN server, and goes on without."""
     connect: float = 15.0
     """From the answer to a connection."""
     silence: float = 5.0
@@ -143,6 +143,7 @@ class Peer:
         self._settled = asyncio.Event()
         self._packets = 0
         self._alive = 0.0
+        self._due = 0.0
         self._connection = RTCPeerConnection(configuration)
         self._connection.on("connectionstatechange", self._on_state)
         self._connection.on("datachannel", self._on_datachannel)
@@ -262,12 +263,16 @@ class Peer:
         elif state == "connected" and not self._closed:
             if self._timer is not None:
                 self._timer.cancel()
-            self._alive = self._loop.time()
+            self._alive = self._due = self._loop.time()
             self._check()
 
     def _check(self) -> None:
-        """Look for signs of life, ask for one if there are none, and give the peer up in the end."""
+        """Look for signs of life, ask for one if there are none, and give the peer up in the end.
+
+        Time during which this very loop stood still is not the peer's silence.
+        """
         now = self._loop.time()
+        self._alive += now - self._due
         packets = sum(map(_received, self._transports()))
         if packets != self._packets:
             self._packets, self._alive = packets, now
@@ -276,7 +281,8 @@ class Peer:
             return
         elif now - self._alive >= self._limits.ping:
             self._start(self._ping())
-        self._timer = self._loop.call_later(self._limits.check, self._check)
+        self._due = now + self._limits.check
+        self._timer = self._loop.call_at(self._due, self._check)
 
     async def _ping(self) -> None:
         for transport in self._transports():

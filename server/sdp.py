@@ -262,11 +262,12 @@ def _check_parses(sdp: str) -> None:
 
 
 def _published(line: str, public_ip: str) -> str:
-    """``line`` with the address of an IPv4 host candidate, or of the connection, replaced."""
-    if line.startswith("c=IN IP4 ") and line != "c=IN IP4 0.0.0.0":
-        return f"c=IN IP4 {public_ip}"
+    """``line`` with the address of a host candidate, or of the connection, replaced by one of its family."""
+    family = "c=IN IP6 " if ":" in public_ip else "c=IN IP4 "
+    if line.startswith(family) and line != "c=IN IP4 0.0.0.0":
+        return family + public_ip
     parts = line.split()
-    if line.startswith("a=candidate:") and parts[7] == "host" and ":" not in parts[4]:
+    if line.startswith("a=candidate:") and parts[7] == "host" and (":" in parts[4]) == (":" in public_ip):
         parts[4] = public_ip
         return " ".join(parts)
     return line

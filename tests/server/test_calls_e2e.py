@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import threading
+import time
 from collections.abc import AsyncIterator
 
 import numpy as np
@@ -393,3 +394,14 @@ async def test_a_lost_packet_leaves_no_delay_behind(house: House, client: Client
     await until(lambda: len(sent) > 40)
     microphone.level = 8000
     assert await until(lambda: np.abs(session.heard[-1]).max() > 0.1) < 0.12
+
+
+async def test_a_loop_that_stood_still_does_not_take_the_peer_for_dead(house: House, client: Client) -> None:
+    limits = type(house.calls._limits)
+    house.calls._limits = limits(silence=0.5, ping=0.2, check=0.1)
+    await client.add_audio(ToneTrack()).add_channel().call(house.http)
+    await client.next_event()
+    for _ in range(3):
+        time.sleep(1)  # noqa: ASYNC251 (that is the point)
+        await asyncio.sleep(0.5)
+    assert house.pool.free == 0
