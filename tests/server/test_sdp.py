@@ -56,6 +56,7 @@ def mlines(sdp: str) -> list[str]:
         ("chromium_recvonly_no_candidates", ["audio", "application"]),
         ("chromium_data_only", ["application"]),
         ("firefox_audio_data", ["audio", "application"]),
+        ("firefox_audio_video_data", ["audio", "video", "application"]),
     ],
 )
 async def test_offers_of_browsers_are_answered_section_by_section(name: str, kinds: list[str]) -> None:
