@@ -25,6 +25,7 @@ _PHONEMES_IPA_TIED = 0x02 | 0x80 | ord("^") << 8
 
 _MARK = re.compile(r"([,;:.!?…]+(?=[\s\"'”’)\]]|$)|[—\"“”()])")
 _TITLE = re.compile(r"\b(Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|Mt|Lt|Gen|Capt)\.(?=\s)")
+_INITIALS = re.compile(r"(?<=\.[A-Za-z])\.(?=\s+[a-z])")
 _LATIN = (
     (re.compile(r"\bi\.e\."), "that is"),
     (re.compile(r"\be\.g\."), "for example"),
@@ -62,7 +63,7 @@ def _readable(text: str) -> str:
     text = " ".join("".join(c if _known(c) else " " for c in text).split())
     for abbreviation, words in _LATIN:
         text = abbreviation.sub(words, text)
-    return _TITLE.sub(r"\1", text)
+    return _TITLE.sub(r"\1", _INITIALS.sub("", text))
 
 
 _FULL_WIDTH = str.maketrans(

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from units.engines.base import EngineSettings, EngineUnavailable
+from units.engines.kokoro import (
+    DEFAULT_VOICE,
+    FIRST_PIECE,
+    GROWTH,
+    MOST_SYMBOLS,
+    OPENAI_VOICES,
+    SAMPLE_RATE,
+    Kokoro,
+    pieces,
+    trimmed,
+)
+from units.models import CATALOGUE
+
+
+def test_a_sentence_is_one_piece() -> None:
+    assert list(pieces(["həlˈO,", "wˈɜɹld!"])) == ["həlˈO, wˈɜɹld!"]
+
+
+@pytest.mark.parametrize(
+    "clauses",
+    [["ab cd," for _ in range(400)], ["word " * 400], ["x" * 3000], ["a" * 500, "b" * 20, "c" * 700]],
+)
+def test_a_long_text_is_cut_without_losing_anything(clauses: list[str]) -> None:
+    cut = list(pieces([clause.strip() for clause in clauses]))
+    assert "".join(cut).replace(" ", "") == "".join(clauses).replace(" ", "")
+    assert max(map(len, cut)) <= MOST_SYMBOLS
+
+
+def test_pieces_of_a_long_text_start_small_and_grow() -> None:
+    lengths = [len(piece) for piece in pieces(["some words," for _ in range(200)])]
+    assert lengths[0] <= FIRST_PIECE
+    assert all(later <= min(GROWTH * FIRST_PIECE * 2**n, MOST_SYMBOLS) for n, later in enumerate(lengths[1:]))
+    assert lengths[1] > FIRST_PIECE
+
+
+def test_silence_is_cut_to_a_short_margin() -> None:
+    tone = np.sin(np.arange(SAMPLE_RATE) / 10).astype(np.float32)
+    silence = np.full(SAMPLE_RATE, 1e-4, np.float32)
+    kept = trimmed(np.concatenate([silence, tone, silence]))
+    assert 1.10 <= len(kept) / SAMPLE_RATE <= 1.17
+    assert kept.dtype == np.float32
+    assert kept[0] == kept[-1] == 0
+
+
+@pytest.mark.parametrize("length", [0, 1, 100, 24_000])
+def test_silence_alone_comes_through_trimming(length: int) -> None:
+    assert len(trimmed(np.zeros(length, np.float32))) == length
+
+
+def test_openai_voices_are_voices_that_the_store_has() -> None:
+    stored = {file.name.removesuffix(".bin") for file in CATALOGUE["kokoro-voices"].files}
+    assert {*OPENAI_VOICES.values(), DEFAULT_VOICE} <= stored
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu", "cuda"])
+def test_without_the_model_it_says_how_to_fetch_it(tmp_path: Path, device: str) -> None:
+    with pytest.raises(EngineUnavailable, match="run: duologue models fetch kokoro-82m"):
+        Kokoro(EngineSettings("kokoro", models_dir=tmp_path, device=device))
+
+
+def test_a_file_that_is_no_model_is_named(tmp_path: Path) -> None:
+    (tmp_path / "kokoro.onnx").write_bytes(b"not a model")
+    with pytest.raises(EngineUnavailable, match=r"kokoro\.onnx is not a Kokoro model"):
+        Kokoro(EngineSettings("kokoro", model=str(tmp_path), device="cpu"))
