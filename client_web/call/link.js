@@ -82,9 +82,10 @@ export class Link {
     this.#closed = true;
     clearTimeout(this.#limit);
     this.#abort.abort();
-    this.#peer?.close();
+    // Told first, so that the server need not find out by itself.
     postHangup(this.#location, options);
     this.#location = '';
+    this.#peer?.close();
   }
 
   /** @param {RTCIceServer[]} servers */
