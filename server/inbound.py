@@ -129,7 +129,7 @@ class Inbound:
         self._silence(gap / self._timeline.rate)
         frame.pts = None
         for resampled in self._resampler.resample(frame):
-            self._hear(resampled.to_ndarray()[0])
+            self._hear(np.frombuffer(resampled.planes[0], np.float32, resampled.samples).copy())
 
     def _silence(self, seconds: float) -> None:
         samples = round(min(seconds, MAX_GAP) * EAR_RATE)
