@@ -84,8 +84,8 @@ class Settings(BaseSettings):
     )
     language: str = _in(
         "Conversation",
-        "",
-        "Language spoken, such as en or de. Empty: the recogniser finds out.",
+        "en",
+        "Language spoken, such as en or de. auto: the recogniser finds out, which goes wrong on short words.",
         max_length=35,
     )
     live_transcripts: bool = _in(
@@ -207,7 +207,7 @@ class Settings(BaseSettings):
             model=getattr(self, f"{kind}_model"),
             base_url=getattr(self, f"{kind}_base_url"),
             api_key=key.get_secret_value(),
-            language=self.language,
+            language="" if self.language == "auto" else self.language,
             voice=self.tts_voice if kind == "tts" else "",
             device=self.device,
             models_dir=self.models_dir,
