@@ -72,22 +72,24 @@ class StageRunner:
         self._forward = forward
         self._deliver = deliver
         self._ended = False
+        self._stopped = False
         self.thread = threading.Thread(target=self._run, name=thread_name or name, daemon=True)
 
     def _run(self) -> None:
         scope = _NO_WORK
         try:
-            while (head := self.inbox.get()) is not STOP:
+            while not self._stopped and (head := self.inbox.get()) is not STOP:
                 scope = head.scope
                 self._run_scope(head)
         except BaseException:  # a thread must not vanish unnoticed: the pool replaces the unit
             logger.critical("the thread of stage %s died", self.name, exc_info=True)
             self._deliver(Envelope(scope, StageDied(self.name)))
-            return
-        self._forward(STOP)
+        finally:
+            self._forward(STOP)
 
     def _run_scope(self, head: Envelope) -> None:
-        scope, self._ended = head.scope, False
+        scope = head.scope
+        self._note_end(head)
         with entered(scope):
             try:
                 with closing(self._stage(self._bodies(head))) as outputs:  # type: ignore[type-var]
@@ -101,8 +103,7 @@ class StageRunner:
             except Exception as error:
                 self._report(scope, error)
         while not self._ended:
-            envelope = self.inbox.get()
-            self._ended = envelope is STOP or isinstance(envelope.body, End)
+            self._note_end(self.inbox.get())
         self._forward(Envelope(scope, End()))
 
     def _report(self, scope: CancelScope, error: Exception) -> None:
@@ -120,16 +121,19 @@ class StageRunner:
     def _bodies(self, head: Envelope) -> Iterator[object]:
         envelope: Envelope | None = head
         while True:
-            assert envelope is not STOP, "a line is stopped between scopes only"
-            assert envelope.scope is head.scope, "streams of two scopes are interleaved"
-            if isinstance(envelope.body, End):
-                self._ended = True
-            if head.scope.cancelled:
+            self._note_end(envelope)
+            if head.scope.cancelled or envelope is STOP:
                 raise Cancelled
+            assert envelope.scope is head.scope, "streams of two scopes are interleaved"
             if self._ended:
                 return
             yield envelope.body
             envelope = self.inbox.get()
+
+    def _note_end(self, envelope: Envelope | None) -> None:
+        """A stop in the middle of a scope comes from a stage that died in front of this one."""
+        self._stopped = self._stopped or envelope is STOP
+        self._ended = envelope is STOP or isinstance(envelope.body, End)
 
 
 class Line:
