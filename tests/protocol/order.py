@@ -78,6 +78,7 @@ class OrderChecker:
         self._items: dict[str, tuple[_Response, _Item]] = {}
         self._conversation: list[str] = []
         self._undone: set[str] = set()  # in the conversation, conversation.item.done still to come
+        self._deleted: set[str] = set()  # made by a response, deleted by the client
         self._past: set[str] = set()  # ids that were ever in the conversation
         self._previous: dict[str, str | None] = {}  # previous_item_id at insert time
         self._turns: dict[str, _Turn] = {}
@@ -188,7 +189,7 @@ class OrderChecker:
 
     def _check_first_announcement(self, item: Json) -> None:
         owner = self._items.get(item["id"])
-        if owner is None:
+        if owner is None or item["id"] in self._deleted:
             self._must(item.get("status") != "in_progress", f"{item['id']} belongs to no response")
             return
         response, made = owner
@@ -206,7 +207,7 @@ class OrderChecker:
             event["previous_item_id"] in (front, self._previous[id]),
             f"{event['previous_item_id']} is not in front of {id}",
         )
-        if id in self._items:
+        if id in self._items and id not in self._deleted:
             _, made = self._items[id]
             self._must(made.final is None, f"{id}: response.output_item.done came before")
             self._check_content(made, event["item"])
@@ -219,6 +220,8 @@ class OrderChecker:
         self._must(event["item_id"] in self._conversation, f"{event['item_id']} is not there")
         self._conversation.remove(event["item_id"])
         self._undone.discard(event["item_id"])
+        if event["item_id"] in self._items:
+            self._deleted.add(event["item_id"])  # a client may make another with the same id
 
     def _item_truncated(self, event: Json) -> None:
         self._must(event["item_id"] in self._conversation, f"{event['item_id']} is not there")

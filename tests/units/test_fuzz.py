@@ -1,20 +1,23 @@
 """Whatever a client sends, in whatever state the session is: effects or one error, never an exception.
 
-The pure service is driven by hypothesis with client events, near-valid and garbage, between notices that
-the stages could send. All that comes out is held against the schemas and the order of the protocol.
+The pure service is driven with client events, near-valid and garbage, between notices that the stages
+could send. All that comes out is held against the schemas and the order of the protocol.
 """
 
 from __future__ import annotations
 
 import json
+import random
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, settings
+import pytest
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.units.caller import Problems
+from tests.units.caller import Json, Problems
 from units.messages import (
     Audio,
     Commit,
@@ -167,37 +170,43 @@ def _event(kind: str, members: dict[str, st.SearchStrategy[Any]]) -> st.SearchSt
 
 
 EVENTS = st.sampled_from(sorted(_EVENTS)).flatmap(lambda kind: _event(kind, _EVENTS[kind]))
-GARBAGE = st.one_of(
-    st.text(max_size=20),
-    st.binary(max_size=8),
-    _JSON.map(json.dumps),
-    st.sampled_from(
-        [
-            "[" * 10_000,
-            '{"type":"session.update","session":{"type":"realtime","tracing":{"metadata":{"a":'
-            + "[" * 500
-            + "]" * 500
-            + "}}}}",
-            '{"type":"\\ud800"}',
-            '{"type":"conversation.item.retrieve","item_id":"\\udfff"}',
-            '{"type":"session.update","session":{"type":"realtime","instructions":"\\ud83d"}}',
-            '{"type":"response.cancel","response_id":NaN}',
-            '{"type":"session.update","session":{"type":"realtime","audio":{"output":{"speed":1e999}}}}',
-            '{"type":"session.update","session":{"type":"realtime","tools":[{"type":"function","name":"f",'
-            '"parameters":{"x":-1e999}}]}}',
-            '{"type":"response.create"}' * 2,
-            "9" * 5_000,
-        ]
-    ),
-)
+_NASTY: list[str | bytes] = [
+    "",
+    "null",
+    b"\x00",
+    b"{}",
+    "{",
+    "[" * 10_000,
+    '{"a":' * 10_000,
+    '{"type":"\\ud800"}',
+    '{"type":"conversation.item.retrieve","item_id":"\\udfff"}',
+    '{"type":"\ud800"}',
+    '{"type":"response.cancel","response_id":NaN}',
+    '{"type":"session.update","session":{"type":"realtime","audio":{"output":{"speed":1e999}}}}',
+    '{"type":"session.update","session":{"type":"realtime","tracing":{"metadata":{"x":-1e999}}}}',
+    '{"type":"session.update","session":{"type":"realtime","tracing":{"metadata":'
+    + '{"a":' * 500
+    + "1"
+    + "}" * 500
+    + "}}}",
+    '{"type":"response.create"}' * 2,
+    "9" * 5_000,
+    '{"type":"session.update","session":{"type":"realtime","instructions":"' + "x" * 300_000 + '"}}',
+]
+
+GARBAGE = st.one_of(st.text(max_size=20), st.binary(max_size=8), _JSON.map(json.dumps))
 
 
-class Client(RuleBasedStateMachine):
-    """A session as its driver and its stages treat it: the stages may say what real ones could say."""
+_COMMON = ["conversation.item.create", "response.create", "response.create", "response.create"]
 
-    def __init__(self) -> None:
-        super().__init__()
+
+class World:
+    """A session as its driver and its stages treat it; the stages say what real ones could say."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.rng = random.Random(seed)
         self.problems = Problems()
+        self.sent: list[Json] = []
         self.scope = CancelScope("session")
         self.count = 0
         self.service = RealtimeService(
@@ -209,18 +218,20 @@ class Client(RuleBasedStateMachine):
         self.work: list[tuple[CancelScope, Generate | Say]] = []  # what the mouth was given
         self.commits: list[str] = []  # what the ears were told
         self.turn, self.revision, self.ear = 0, 0, "quiet"
-        self.untranscribed: list[tuple[int, int]] = []
-        self.text: dict[CancelScope, str] = {}
+        self.unheard: list[tuple[int, int]] = []  # turn and revision without words yet
+        self.unspoken: dict[CancelScope, str] = {}
         self.closed = False
+        self.perform(self.service.open())
 
     def new_id(self, prefix: str) -> str:
         self.count += 1
-        return f"{prefix}_{self.count if prefix == 'event' else self.count % 40}_{self.count}"
+        return f"{prefix}_{self.count}"
 
     def perform(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
                 case SendEvent(event):
+                    self.sent.append(event)
                     self.problems.look_at(event)
                 case Submit(scope, work):
                     self.work.append((scope, work))
@@ -236,155 +247,280 @@ class Client(RuleBasedStateMachine):
                 case Close():
                     self.closed = True
 
-    def notice(self, body: object, scope: CancelScope | None = None) -> None:
-        self.perform(self.service.receive(Envelope(scope or self.scope, body)))
-
-    @initialize()
-    def open(self) -> None:
-        self.perform(self.service.open())
-
-    @rule(message=EVENTS)
-    def client_event(self, message: str) -> None:
-        self.handle(message)
-
     def handle(self, message: str | bytes) -> None:
         """Effects, or one error and nothing else."""
         effects = self.service.handle(message)
-        sent = [effect.event["type"] for effect in effects if isinstance(effect, SendEvent)]
-        assert "error" not in sent or effects == effects[:1]
+        errors = [each for each in effects if isinstance(each, SendEvent) and each.event["type"] == "error"]
+        assert not errors or effects == errors[:1]
         self.perform(effects)
 
-    @rule(message=GARBAGE)
-    def garbage(self, message: str | bytes) -> None:
-        self.handle(message)
+    def notice(self, body: object, scope: CancelScope | None = None) -> None:
+        self.perform(self.service.receive(Envelope(scope or self.scope, body)))
 
-    @rule(which=st.integers(0, 3), verb=st.sampled_from(["retrieve", "delete", "truncate"]))
-    def event_about_an_item(self, which: int, verb: str) -> None:
-        ids = [item["id"] for item in self.service.conversation._items]
-        if ids:
-            event = {"type": f"conversation.item.{verb}", "item_id": ids[which % len(ids)]}
-            extra = {"content_index": 0, "audio_end_ms": 10} if verb == "truncate" else {}
-            self.handle(json.dumps(event | extra))
-
-    # --- the ears: like the real ones, they say what they say before they hear of what was sent ----
-
-    @precondition(lambda self: self.ear == "quiet")
-    @rule()
-    def speech_starts(self) -> None:
-        self.turn, self.revision, self.ear = self.turn + 1, 0, "speaking"
-        self.notice(SpeechStarted(self.turn, self.turn * 1_000))
-
-    @precondition(lambda self: self.ear == "speaking")
-    @rule()
-    def speech_pauses(self) -> None:
-        self.revision, self.ear = self.revision + 1, "paused"
-        self.untranscribed.append((self.turn, self.revision))
-        self.notice(SpeechPaused(self.turn, self.revision, self.turn * 1_000 + 300))
-
-    @precondition(lambda self: self.ear == "paused")
-    @rule()
-    def speech_resumes(self) -> None:
-        self.ear = "speaking"
-        self.notice(SpeechResumed(self.turn))
-
-    @precondition(lambda self: self.ear == "paused")
-    @rule()
-    def speech_ends(self) -> None:
-        self.ear = "quiet"
-        self.notice(SpeechEnded(self.turn, self.turn * 1_000 + 500))
-
-    @rule()
-    def the_ears_forget(self) -> None:
-        """What they do on Clear, or when turn detection is switched: nothing is said about it."""
-        self.ear = "quiet"
-
-    @precondition(lambda self: self.commits)
-    @rule(audio_ms=st.sampled_from([0, 99, 100, 700]))
-    def commit_arrives(self, audio_ms: int) -> None:
-        if self.ear == "quiet":
-            self.turn, self.revision = self.turn + 1, 0
-        revision = self.revision + 1
-        if audio_ms >= 100:
-            self.untranscribed.append((self.turn, revision))
-            self.ear = "quiet"
-        self.notice(Committed(self.commits.pop(0), self.turn, revision, audio_ms))
-
-    @precondition(lambda self: self.untranscribed)
-    @rule(text=st.sampled_from(["", "hello", "hello there"]), fails=st.integers(0, 4))
-    def words_arrive(self, text: str, fails: int) -> None:
-        turn, revision = self.untranscribed.pop(0)
-        if fails == 0:
-            self.notice(TranscriptFailed(turn, revision, "the recogniser is not well"))
-        else:
-            self.notice(TranscriptFinal(turn, revision, text, 1.0))
-
-    @precondition(lambda self: self.ear == "speaking")
-    @rule()
-    def live_words(self) -> None:
-        self.notice(TranscriptDelta(self.turn, "so"))
-
-    # --- the mouth: works on what it was given first -----------------------------------------------
-
-    @precondition(lambda self: self.work)
-    @rule(text=st.text(max_size=6))
-    def text_arrives(self, text: str) -> None:
-        scope, _ = self.work[0]
-        self.notice(TextDelta(text), scope)
-        self.text[scope] = self.text.get(scope, "") + text
-
-    @precondition(lambda self: self.work)
-    @rule()
-    def sound_arrives(self) -> None:
-        scope, work = self.work[0]
-        if work.voice and self.text.get(scope):
-            self.notice(Audio(np.ones(700, np.int16), 24_000, self.text.pop(scope)), scope)
-
-    @precondition(lambda self: self.work)
-    @rule(arguments=st.text(max_size=4))
-    def call_arrives(self, arguments: str) -> None:
-        self.notice(ToolCalled(ToolCall("call_1", "f", arguments)), self.work[0][0])
-
-    @precondition(lambda self: self.work)
-    @rule(reason=st.sampled_from(["stop", "length", "content_filter", "fails"]))
-    def work_ends(self, reason: Any) -> None:
-        scope, _ = self.work.pop(0)
-        if reason == "fails":
-            self.notice(Failed("llm", "the model is not well"), scope)
-        else:
-            self.notice(TextFinished(Finish(reason, 3, 4)), scope)
-        self.notice(End(), scope)
-
-    @precondition(lambda self: self.work)
-    @rule()
-    def voice_fails(self) -> None:
-        scope, _ = self.work.pop(0)
-        self.notice(Failed("tts", "the voice is gone"), scope)
-        self.notice(End(), scope)
-
-    @rule(n=st.sampled_from([10, 480, 2_000]))
-    def caller_listens(self, n: int) -> None:
-        self.playout.pull(n)
-
-    @invariant()
-    def nothing_is_wrong(self) -> None:
-        assert self.problems == []
-        assert not self.closed
-
-    def teardown(self) -> None:
-        """All that is under way comes to its end."""
+    def walk(self, steps: int) -> None:
+        for _ in range(steps):
+            self.rng.choice(self.steps())()
+            assert self.problems == []
+            assert not self.closed
         while self.work:
             scope, _ = self.work.pop(0)
             self.notice(End(), scope)
         self.problems.finish()
         assert self.problems == []
 
+    def steps(self) -> list[Callable[[], None]]:
+        """What can happen now, the likelier the more often it is there."""
+        ears = {
+            "quiet": [self.speech_starts],
+            "speaking": [self.speech_pauses, self.live_words],
+            "paused": [self.speech_resumes, self.speech_ends],
+        }
+        return [
+            *[self.client_event] * 6,
+            *ears[self.ear] * 2,
+            *[self.ears_forget] * (self.ear != "quiet"),
+            *[self.commit_arrives] * 2 * bool(self.commits),
+            *[self.words_arrive] * 3 * bool(self.unheard),
+            *[self.text_arrives, self.sound_arrives, self.sound_arrives, self.work_ends] * 3 * bool(self.work),
+            *[self.call_arrives, self.voice_fails] * bool(self.work),
+            *[self.caller_listens] * 3,
+        ]
 
-TestClient = Client.TestCase
-TestClient.settings = settings(
-    max_examples=60,
-    stateful_step_count=40,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+    # --- the client ------------------------------------------------------------------------------
+
+    def client_event(self) -> None:
+        event = {"type": self.rng.choice([*_EVENTS, *_COMMON]), **self.rng.choice([{}, {"event_id": "mine"}])}
+        event |= getattr(self, event["type"].replace(".", "_"), dict)()
+        if self.rng.random() < 0.15:
+            self.spoil(event)
+        self.handle(json.dumps(event))
+
+    def spoil(self, value: Any) -> None:
+        """Change something anywhere in a JSON value."""
+        if not value or self.rng.random() < 0.3 or not isinstance(value, dict | list):
+            return
+        key = self.rng.choice([*value]) if isinstance(value, dict) else self.rng.randrange(len(value))
+        if isinstance(value[key], dict | list) and self.rng.random() < 0.7:
+            self.spoil(value[key])
+        elif isinstance(value, dict) and self.rng.random() < 0.4:
+            del value[key]
+        elif isinstance(value, dict) and self.rng.random() < 0.3:
+            value["x"] = 1
+        else:
+            value[key] = self.rng.choice(
+                [None, True, -1, 3.5, "", "x", [], {}, [None], {"type": "x"}, 10**30]
+            )
+
+    def item_id(self) -> str:
+        known = [event["item"]["id"] for event in self.sent if event["type"] == "conversation.item.added"]
+        return self.rng.choice([*known[-6:], *known[-2:], "unknown"])
+
+    def session_update(self) -> Json:
+        detection = {
+            "type": self.rng.choice(["server_vad", "semantic_vad"]),
+            "create_response": self.rng.random() < 0.8,
+            "interrupt_response": self.rng.random() < 0.6,
+        }
+        audio = {
+            "input": {
+                "turn_detection": self.rng.choice([detection, detection, detection, None]),
+                "transcription": self.rng.choice([None, {"model": "any"}]),
+            }
+        }
+        changes: list[Json] = [
+            {"audio": audio},
+            {"audio": audio},
+            {"tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}}]},
+            {"output_modalities": [self.rng.choice(["audio", "audio", "audio", "text"])]},
+            {"instructions": "Be brief.", "max_output_tokens": 100, "tracing": "auto"},
+        ]
+        return {"session": {"type": "realtime", **self.rng.choice(changes)}}
+
+    def input_audio_buffer_append(self) -> Json:
+        return {"audio": "AAAA"}
+
+    def conversation_item_create(self) -> Json:
+        items: list[Json] = [
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]},
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "ho"}]},
+            {"type": "function_call_output", "call_id": "call_1", "output": "sunny"},
+            {"type": "message", "id": self.item_id(), "role": "system", "content": []},
+        ]
+        place = self.rng.choice([{}, {}, {"previous_item_id": self.rng.choice([self.item_id(), "root"])}])
+        return {"item": self.rng.choice(items), **place}
+
+    def conversation_item_retrieve(self) -> Json:
+        return {"item_id": self.item_id()}
+
+    conversation_item_delete = conversation_item_retrieve
+
+    def conversation_item_truncate(self) -> Json:
+        return {"item_id": self.item_id(), "content_index": 0, "audio_end_ms": 10}
+
+    def response_create(self) -> Json:
+        text = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
+        overrides: list[Json] = [
+            {},
+            {"output_modalities": ["text"], "metadata": {"a": "b"}},
+            {"conversation": "none", "output_modalities": ["text"]},
+            {"conversation": "none", "input": [text, {"type": "item_reference", "id": self.item_id()}]},
+        ]
+        return {"response": self.rng.choice(overrides)}
+
+    def response_cancel(self) -> Json:
+        known = [event["response"]["id"] for event in self.sent if event["type"] == "response.created"]
+        return self.rng.choice([{}, {}, {"response_id": self.rng.choice(["unknown", *known[-2:]])}])
+
+    # --- the ears say what they say before they hear of what was sent to them ----------------------
+
+    def speech_starts(self) -> None:
+        self.turn, self.revision, self.ear = self.turn + 1, 0, "speaking"
+        self.notice(SpeechStarted(self.turn, self.turn * 1_000))
+
+    def speech_pauses(self) -> None:
+        self.revision, self.ear = self.revision + 1, "paused"
+        self.unheard.append((self.turn, self.revision))
+        self.notice(SpeechPaused(self.turn, self.revision, self.turn * 1_000 + 300))
+
+    def speech_resumes(self) -> None:
+        self.ear = "speaking"
+        self.notice(SpeechResumed(self.turn))
+
+    def speech_ends(self) -> None:
+        self.ear = "quiet"
+        self.notice(SpeechEnded(self.turn, self.turn * 1_000 + 500))
+
+    def ears_forget(self) -> None:
+        """What they do on Clear, or when turn detection is switched: nothing is said about it."""
+        self.ear = "quiet"
+
+    def live_words(self) -> None:
+        self.notice(TranscriptDelta(self.turn, "so"))
+
+    def commit_arrives(self) -> None:
+        audio_ms = self.rng.choice([0, 99, 100, 700])
+        if self.ear == "quiet":
+            self.turn, self.revision = self.turn + 1, 0
+        if audio_ms >= 100:
+            self.unheard.append((self.turn, self.revision + 1))
+            self.ear = "quiet"
+        self.notice(Committed(self.commits.pop(0), self.turn, self.revision + 1, audio_ms))
+
+    def words_arrive(self) -> None:
+        turn, revision = self.unheard.pop(0)
+        if self.rng.random() < 0.2:
+            self.notice(TranscriptFailed(turn, revision, "the recogniser is not well"))
+        else:
+            self.notice(TranscriptFinal(turn, revision, self.rng.choice(["", "hello", "hello there"]), 1.0))
+
+    # --- the mouth works on what it was given first ------------------------------------------------
+
+    def text_arrives(self) -> None:
+        (scope, _), text = self.work[0], self.rng.choice(["a", "b c", " d", "é"])
+        self.unspoken[scope] = self.unspoken.get(scope, "") + text
+        self.notice(TextDelta(text), scope)
+
+    def sound_arrives(self) -> None:
+        scope, work = self.work[0]
+        if scope not in self.unspoken:
+            self.text_arrives()
+        if work.voice:
+            samples = np.ones(self.rng.choice([0, 700]), np.int16)
+            self.notice(Audio(samples, 24_000, self.unspoken.pop(scope)), scope)
+
+    def call_arrives(self) -> None:
+        self.notice(ToolCalled(ToolCall("call_1", "f", "{}")), self.work[0][0])
+
+    def work_ends(self) -> None:
+        scope, _ = self.work.pop(0)
+        if self.rng.random() < 0.2:
+            self.notice(Failed("llm", "the model is not well"), scope)
+        else:
+            reasons: list[Any] = ["stop", "stop", "length", "content_filter"]
+            self.notice(TextFinished(Finish(self.rng.choice(reasons), 3, 4)), scope)
+        self.notice(End(), scope)
+
+    def voice_fails(self) -> None:
+        scope, _ = self.work.pop(0)
+        self.notice(Failed("tts", "the voice is gone"), scope)
+        self.notice(End(), scope)
+
+    def caller_listens(self) -> None:
+        self.playout.pull(self.rng.choice([10, 480, 2_000]))
+
+
+_SETTINGS = settings(
+    derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+
+
+@settings(_SETTINGS, max_examples=40)
+@given(seed=st.integers(0, 2**32))
+def test_sessions_keep_to_the_protocol_whatever_happens_in_whatever_order(seed: int) -> None:
+    World(seed).walk(150)
+
+
+def test_random_sessions_meet_every_event_and_error() -> None:
+    """The walks are worth something."""
+    counts: Counter[str] = Counter()
+    for seed in range(20):
+        world = World(seed)
+        world.walk(150)
+        counts.update(event["type"] for event in world.sent)
+        counts.update(event["error"]["code"] for event in world.sent if event["type"] == "error")
+    assert {*EXPECTED} <= {*counts}
+
+
+EXPECTED = (
+    "session.updated",
+    "conversation.item.deleted",
+    "conversation.item.truncated",
+    "conversation.item.input_audio_transcription.delta",
+    "conversation.item.input_audio_transcription.completed",
+    "conversation.item.input_audio_transcription.failed",
+    "output_audio_buffer.started",
+    "output_audio_buffer.stopped",
+    "output_audio_buffer.cleared",
+    "response.output_text.done",
+    "response.output_audio_transcript.done",
+    "response.function_call_arguments.done",
+    "conversation_already_has_active_response",
+    "input_audio_buffer_commit_empty",
+    "response_cancel_not_active",
+    "invalid_value",
+    "invalid_type",
+    "missing_required_parameter",
+    "unknown_parameter",
+)
+
+
+def busy() -> World:
+    """A session in the middle of everything."""
+    world = World()
+    world.handle(json.dumps({"type": "conversation.item.create", "item": _HELLO | {"id": "a"}}))
+    world.handle(json.dumps({"type": "response.create"}))
+    world.text_arrives()
+    world.sound_arrives()
+    world.caller_listens()
+    return world
+
+
+_HELLO = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
+
+
+@settings(_SETTINGS, max_examples=150)
+@given(messages=st.lists(EVENTS | GARBAGE, min_size=1, max_size=4))
+def test_whatever_a_client_sends_gives_effects_or_one_error(messages: list[str | bytes]) -> None:
+    world = busy()
+    for message in messages:
+        world.handle(message)
+    assert world.problems == []
+
+
+@pytest.mark.parametrize("message", _NASTY)
+def test_what_is_not_an_event_gives_exactly_one_error(message: str | bytes) -> None:
+    world = busy()
+    before = len(world.sent)
+    world.handle(message)
+    assert [event["type"] for event in world.sent[before:]] == ["error"]
+    assert world.problems == []

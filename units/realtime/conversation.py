@@ -24,6 +24,10 @@ class Conversation:
     def find(self, item_id: str) -> Item | None:
         return next((item for item in self._items if item["id"] == item_id), None)
 
+    def holds(self, item: Item) -> bool:
+        """Whether this very item is here, rather than one that a client made with the same id."""
+        return any(each is item for each in self._items)
+
     def previous_id(self, item_id: str) -> str | None:
         """Id of the item in front of ``item_id``; None for the first."""
         index = self._index(item_id)

@@ -174,7 +174,7 @@ class Response:
 
     def _end_item(self, item: Item, status: str) -> Iterator[Wire]:
         item["status"] = status
-        if self._conversation is not None and item["id"] in self._conversation:
+        if self._conversation is not None and self._conversation.holds(item):
             yield self._conversation_event("done", item)
         yield {
             "type": "response.output_item.done",

@@ -512,7 +512,7 @@ class RealtimeService:
     def _trim(self, response: Response, text: str) -> Item | None:
         """Remember only what was heard of the response; its item, if it is in the conversation."""
         item = response.message
-        if item is None or response.config.out_of_band or item["id"] not in self.conversation:
+        if item is None or not self.conversation.holds(item):
             return None
         item["content"] = [{"type": "output_audio", "transcript": text.strip()}]
         return item
