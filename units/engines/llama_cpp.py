@@ -24,6 +24,7 @@ import xllamacpp
 from units.engines.base import EngineSettings, EngineUnavailable
 from units.engines.chat import recent, talk_only
 from units.engines.chat_completions import ChatCompletions
+from units.engines.openai_stream import Patience
 from units.engines.remote_llm import Piece
 from units.messages import Generate
 from units.models import ModelError, ModelStore
@@ -37,12 +38,19 @@ SLOT_TOKENS = 4096
 """Context of one slot."""
 ANSWER_TOKENS = 1024
 """Where a small model that has begun to ramble is stopped, unless the request says otherwise."""
+BATCH_TOKENS = 128
+"""How much of a prompt is read at a time. Nothing can be cancelled, and no other conversation served, in
+between: about a second on two cores."""
+REUSE_TOKENS = 32
+"""Runs of at least this many tokens are kept when older turns are cut out before them."""
 HISTORY_CHARACTERS = (SLOT_TOKENS - ANSWER_TOKENS) * 2
 """What is kept of a long conversation: at three or more characters a token this leaves room for
 instructions and tools."""
 PROMPT_CACHE_MIB = 256
 """For prompts that had to leave their slot, such as that of a conversation with its tools taken away."""
 
+PATIENCE = Patience(first=120.0, between=60.0)
+"""A busy machine is slow, but there is no network here that could lose an answer."""
 SAMPLING: dict[str, Any] = {
     "temperature": 0.3,
     "top_p": 0.9,
@@ -66,7 +74,7 @@ class LlamaCpp:
         local = dataclasses.replace(
             settings, model=path.stem, base_url=self._server.base_url, api_key=self._server.api_key
         )
-        self._chat = ChatCompletions(local, extra=SAMPLING, loopback=True)
+        self._chat = ChatCompletions(local, PATIENCE, extra=SAMPLING, loopback=True)
 
     def warm(self) -> None:
         """Make one tiny real call. Raises EngineUnavailable when it fails."""
@@ -151,6 +159,8 @@ def parameters(path: Path, device: str, api_key: str) -> Any:
     params.n_ctx = SLOTS * SLOT_TOKENS
     params.n_predict = ANSWER_TOKENS
     params.cache_ram_mib = PROMPT_CACHE_MIB
+    params.n_cache_reuse = REUSE_TOKENS
+    params.n_batch = params.n_ubatch = BATCH_TOKENS
     params.verbosity = -1
     if device == "cpu":
         params.n_gpu_layers = 0
