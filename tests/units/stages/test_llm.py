@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.units.odd_engines import GatedLLM
+from units.messages import Begin, Finish, Generate, Say, Token, ToolCall, Voice
+from units.stages.llm import answer
+
+VOICE = Voice("tone")
+REQUEST = Generate(voice=VOICE)
+
+
+class Saying:
+    def __init__(self, *pieces: Token | ToolCall | Finish) -> None:
+        self.pieces = pieces
+
+    def generate(self, request: Generate) -> Iterator[Token | ToolCall | Finish]:
+        return iter(self.pieces)
+
+
+def test_an_answer_is_opened_by_begin_and_closed_by_finish() -> None:
+    finish = Finish("length", 1, 2)
+    engine = Saying(Token("a"), finish)
+    assert [*answer([REQUEST], engine)] == [Begin(VOICE), Token("a"), finish]
+
+
+def test_a_finish_that_the_engine_forgot_is_added() -> None:
+    assert [*answer([REQUEST], Saying(Token("a")))] == [Begin(VOICE), Token("a"), Finish()]
+
+
+def test_what_is_to_be_said_is_not_asked_of_the_model() -> None:
+    assert [*answer([Say("Sorry.", VOICE)], Saying())] == [Begin(VOICE), Token("Sorry."), Finish()]
+
+
+def test_closing_the_stage_closes_the_engines_iterator() -> None:
+    engine = GatedLLM("Well, ")
+    stage = answer([REQUEST], engine)
+    assert [next(stage), next(stage)] == [Begin(VOICE), Token("Well, ")]
+    stage.close()  # type: ignore[attr-defined]
+    assert engine.closed == 1

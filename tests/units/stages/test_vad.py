@@ -1,0 +1,218 @@
+"""The voice activity stage with the scripted detector: chunks of 512 samples (32 ms) are loud or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from units.engines.base import EngineSettings
+from units.engines.scripted import ScriptedVad
+from units.messages import (
+    EAR_RATE,
+    Clear,
+    Commit,
+    Committed,
+    Float32,
+    Listen,
+    Pcm,
+    Speech,
+    SpeechEnded,
+    SpeechPaused,
+    SpeechResumed,
+    SpeechStarted,
+)
+from units.stages.vad import detect_turns
+
+CHUNK = 512
+CHUNK_MS = 32
+
+
+def loud(chunks: int) -> Pcm:
+    return Pcm(np.full(chunks * CHUNK, 0.3, np.float32))
+
+
+def quiet(chunks: int) -> Pcm:
+    return Pcm(np.zeros(chunks * CHUNK, np.float32))
+
+
+def heard(*bodies: object) -> list[Any]:
+    return [*detect_turns(iter(bodies), ScriptedVad(EngineSettings("scripted")))]  # type: ignore[arg-type]
+
+
+def kinds(outputs: Iterable[object]) -> list[str]:
+    return [output.purpose if isinstance(output, Speech) else type(output).__name__ for output in outputs]
+
+
+def speeches(outputs: Iterable[object], purpose: str = "final") -> list[Speech]:
+    return [each for each in outputs if isinstance(each, Speech) and each.purpose == purpose]
+
+
+def seconds(samples: Float32) -> float:
+    return len(samples) / EAR_RATE
+
+
+QUIET_LIVE = Listen(live=False)
+
+
+def test_a_turn_pauses_at_200_ms_and_ends_at_500_ms_of_silence() -> None:
+    outputs = heard(QUIET_LIVE, quiet(20), loud(20), quiet(20))
+    assert kinds(outputs) == ["SpeechStarted", "SpeechPaused", "final", "SpeechEnded"]
+    _, paused, speech, ended = outputs
+    assert paused == SpeechPaused(1, 1, 40 * CHUNK_MS)
+    assert ended == SpeechEnded(1, (40 + 16) * CHUNK_MS)
+    assert (speech.turn, speech.revision) == (1, 1)
+
+
+def test_nothing_ends_before_its_silence_is_over() -> None:
+    assert kinds(heard(QUIET_LIVE, loud(20), quiet(6))) == ["SpeechStarted"]
+    assert kinds(heard(QUIET_LIVE, loud(20), quiet(7))) == ["SpeechStarted", "SpeechPaused", "final"]
+    assert "SpeechEnded" not in kinds(heard(QUIET_LIVE, loud(20), quiet(15)))
+
+
+def test_one_loud_chunk_is_a_click_and_two_are_speech() -> None:
+    assert heard(quiet(5), loud(1), quiet(20)) == []
+    assert kinds(heard(quiet(5), loud(2))) == ["SpeechStarted"]
+
+
+def test_speech_starts_with_its_prefix() -> None:
+    started, _, speech, _ = heard(QUIET_LIVE, quiet(50), loud(10), quiet(20))
+    assert started.audio_start_ms == pytest.approx(50 * CHUNK_MS - 300, abs=CHUNK_MS)
+    assert seconds(speech.samples) == pytest.approx(0.3 + 10 * 0.032 + 0.2, abs=0.04)
+    assert np.flatnonzero(speech.samples)[0] == pytest.approx(0.3 * EAR_RATE, abs=CHUNK)
+
+
+def test_the_prefix_is_as_long_as_the_session_wants_it() -> None:
+    started = heard(Listen(prefix_padding_ms=1000, live=False), quiet(50), loud(2))[0]
+    assert started.audio_start_ms == pytest.approx(50 * CHUNK_MS - 1000, abs=CHUNK_MS)
+    started = heard(Listen(prefix_padding_ms=0, live=False), quiet(50), loud(2))[0]
+    assert started.audio_start_ms == 50 * CHUNK_MS
+
+
+def test_speech_at_the_very_beginning_starts_at_zero() -> None:
+    assert heard(loud(2)) == [SpeechStarted(1, 0)]
+
+
+def test_a_caller_who_goes_on_resumes_the_turn_with_a_new_revision() -> None:
+    outputs = heard(QUIET_LIVE, loud(20), quiet(10), loud(10), quiet(20))
+    assert kinds(outputs) == [
+        "SpeechStarted",
+        "SpeechPaused",
+        "final",
+        "SpeechResumed",
+        "SpeechPaused",
+        "final",
+        "SpeechEnded",
+    ]
+    first, second = speeches(outputs)
+    assert (first.revision, second.revision) == (1, 2)
+    assert (first.superseded.cancelled, second.superseded.cancelled) == (True, False)
+    assert len(second.samples) > len(first.samples)
+    assert outputs[3] == SpeechResumed(1)
+
+
+def test_a_click_in_the_pause_does_not_resume_the_turn() -> None:
+    outputs = heard(QUIET_LIVE, loud(20), quiet(10), loud(1), quiet(20))
+    assert kinds(outputs) == ["SpeechStarted", "SpeechPaused", "final", "SpeechEnded"]
+
+
+def test_turns_count_up() -> None:
+    outputs = heard(QUIET_LIVE, loud(20), quiet(20), loud(20), quiet(20))
+    assert [each.turn for each in outputs if isinstance(each, SpeechEnded)] == [1, 2]
+    assert [each.revision for each in speeches(outputs)] == [1, 1]
+
+
+@pytest.mark.parametrize("size", [1, 160, 511, 512, 513, 960, 20_000])
+def test_the_same_sound_gives_the_same_turns_in_pieces_of_any_size(size: int) -> None:
+    sound = np.concatenate([each.samples for each in (quiet(5), loud(8), quiet(9), loud(5), quiet(20))])
+    pieces = [Pcm(sound[start : start + size]) for start in range(0, len(sound), size)]
+    whole, cut = heard(QUIET_LIVE, Pcm(sound)), heard(QUIET_LIVE, *pieces)
+    assert kinds(whole) == kinds(cut)
+    for one, other in zip(speeches(whole), speeches(cut), strict=True):
+        assert np.array_equal(one.samples, other.samples)
+
+
+def test_a_silence_window_shorter_than_the_soft_end_still_gives_the_words() -> None:
+    outputs = heard(Listen(silence_ms=100, soft_end_ms=200, live=False), loud(20), quiet(5))
+    assert kinds(outputs) == ["SpeechStarted", "SpeechPaused", "final", "SpeechEnded"]
+
+
+def test_live_pieces_grow_and_come_about_once_a_second() -> None:
+    pieces = speeches(heard(Listen(live=True), loud(100)), "live")
+    assert [round(seconds(piece.samples)) for piece in pieces] == [1, 2, 3]
+
+
+def test_a_long_turn_is_settled_at_a_dip() -> None:
+    outputs = heard(QUIET_LIVE, loud(650), quiet(1), loud(100), quiet(20))
+    assert kinds(outputs) == ["SpeechStarted", "settled", "SpeechPaused", "final", "SpeechEnded"]
+    settled, final = speeches(outputs, "settled")[0], speeches(outputs)[0]
+    assert len(settled.samples) == final.before == 651 * CHUNK
+    assert not settled.superseded.cancelled
+
+
+def test_a_turn_without_dips_is_settled_before_30_seconds() -> None:
+    pieces = speeches(heard(QUIET_LIVE, loud(2000)), "settled")
+    assert len(pieces) == 2
+    assert all(seconds(piece.samples) < 30 for piece in pieces)
+
+
+def test_the_pieces_of_a_long_turn_are_its_whole_sound() -> None:
+    sound = np.random.default_rng(0).uniform(0.2, 0.4, 900 * CHUNK).astype(np.float32)
+    outputs = heard(QUIET_LIVE, Pcm(sound), quiet(20))
+    pieces = [each.samples for each in outputs if isinstance(each, Speech)]
+    assert np.array_equal(np.concatenate(pieces)[: len(sound)], sound)
+
+
+def test_without_turn_detection_nothing_is_said_until_a_commit() -> None:
+    outputs = heard(Listen(turn_detection=False), loud(20), quiet(30), Commit("item"))
+    committed, speech = outputs
+    assert committed == Committed("item", 1, 1, 50 * CHUNK_MS)
+    assert (speech.turn, speech.revision, len(speech.samples)) == (1, 1, 50 * CHUNK)
+
+
+def test_a_commit_takes_the_odd_samples_at_the_end_too() -> None:
+    sound = Pcm(np.full(5_000, 0.3, np.float32))
+    committed, speech = heard(Listen(turn_detection=False), sound, Commit("item"))
+    assert len(speech.samples) == 5_000
+    assert committed.audio_ms == 5_000 // 16
+
+
+def test_a_commit_of_less_than_100_ms_keeps_the_sound() -> None:
+    outputs = heard(Listen(turn_detection=False), loud(3), Commit("a"), loud(3), Commit("b"))
+    assert kinds(outputs) == ["Committed", "Committed", "final"]
+    assert [each.audio_ms for each in outputs[:2]] == [96, 192]
+
+
+def test_a_second_commit_takes_only_what_came_after_the_first() -> None:
+    outputs = heard(Listen(turn_detection=False), loud(10), Commit("a"), loud(20), Commit("b"))
+    assert [len(each.samples) // CHUNK for each in speeches(outputs)] == [10, 20]
+    assert [each.turn for each in speeches(outputs)] == [1, 2]
+
+
+def test_a_commit_in_the_middle_of_speech_ends_the_turn_under_its_number() -> None:
+    outputs = heard(QUIET_LIVE, loud(20), Commit("a"), quiet(30))
+    assert kinds(outputs) == ["SpeechStarted", "Committed", "final"]
+    assert outputs[1].turn == 1
+
+
+def test_clear_forgets_the_sound_and_the_turn() -> None:
+    assert kinds(heard(QUIET_LIVE, loud(20), Clear(), quiet(40))) == ["SpeechStarted"]
+    outputs = heard(Listen(turn_detection=False), loud(20), Clear(), loud(5), Commit("a"))
+    assert outputs[0].audio_ms == 5 * CHUNK_MS
+
+
+def test_switching_turn_detection_off_drops_the_turn() -> None:
+    outputs = heard(QUIET_LIVE, loud(20), Listen(turn_detection=False), loud(20), quiet(30))
+    assert kinds(outputs) == ["SpeechStarted"]
+
+
+def test_the_language_of_the_session_goes_with_its_speech() -> None:
+    outputs = heard(Listen(language="de", live=False), loud(20), quiet(20))
+    assert speeches(outputs)[0].language == "de"
+
+
+def test_sound_before_a_commit_is_kept_for_five_minutes_at_most() -> None:
+    outputs = heard(Listen(turn_detection=False), *[quiet(100)] * 100, Commit("a"))
+    assert outputs[0].audio_ms == pytest.approx(300_000, abs=2 * CHUNK_MS)
