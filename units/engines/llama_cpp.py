@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 import xllamacpp
 
@@ -75,13 +75,14 @@ class LlamaCpp:
             settings, model=path.stem, base_url=self._server.base_url, api_key=self._server.api_key
         )
         self._chat = ChatCompletions(local, PATIENCE, extra=SAMPLING, loopback=True)
+        _engines.add(self)
 
     def warm(self) -> None:
         """Make one tiny real call. Raises EngineUnavailable when it fails."""
         self._chat.warm()
 
     def close(self) -> None:
-        """Stop the server, unless another engine uses it."""
+        """Break off what is being answered and stop the server, unless another engine uses it."""
         self._chat.close()
         self._server = None
 
@@ -106,13 +107,10 @@ class LocalServer:
         self.base_url = f"{self._native.listening_address}/v1"
         logger.info("llama.cpp serves %s at %s", path.name, self.base_url)
 
-    def stop(self) -> None:
-        """End the server's threads and free the model. Blocks for about a quarter of a second."""
-        self._native = None
-
 
 _lock = threading.Lock()
 _servers: WeakValueDictionary[Path, LocalServer] = WeakValueDictionary()
+_engines: WeakSet[LlamaCpp] = WeakSet()
 
 
 def shared_server(path: Path, device: str) -> LocalServer:
@@ -125,10 +123,10 @@ def shared_server(path: Path, device: str) -> LocalServer:
 
 
 @atexit.register
-def _stop_all() -> None:
-    # Its threads must not outlive the interpreter that loaded them.
-    for server in list(_servers.values()):
-        server.stop()
+def _close_all() -> None:
+    # llama.cpp's threads must not outlive the interpreter, and stop only once nobody listens to them.
+    for engine in list(_engines):
+        engine.close()
 
 
 def model_file(settings: EngineSettings) -> Path:

@@ -130,6 +130,7 @@ class Server:
         self._trust_env = not loopback
         self._tls = ssl.create_default_context()
         self._idle: list[Connection] = []
+        self._busy: set[Connection] = set()
 
     def stream(self, open_stream: Callable[[OpenAI], Stream[T]]) -> Iterator[T]:
         """The events of the stream that ``open_stream`` opens.
@@ -160,7 +161,9 @@ class Server:
             raise self._failure(error) from error
 
     def close(self) -> None:
-        """Close what is idle."""
+        """Break off every answer that is still coming, and close what is idle."""
+        for connection in tuple(self._busy):
+            connection.shut_down()
         while self._idle:
             self._idle.pop().close()
 
@@ -194,10 +197,12 @@ class Server:
         except IndexError:
             connection = Connection(self._client)
         done = False
+        self._busy.add(connection)
         try:
             yield connection
             done = not connection.broken
         finally:
+            self._busy.discard(connection)
             if done:
                 self._idle.append(connection)
             else:

@@ -41,7 +41,7 @@ class RemoteLanguageModel(ABC):
             raise EngineUnavailable(str(error)) from error
 
     def close(self) -> None:
-        """Close what is idle."""
+        """Break off every answer that is still coming, and close what is idle."""
         self._server.close()
 
     def named_model(self) -> str:

@@ -321,6 +321,17 @@ def test_closing_the_answer_hangs_up() -> None:
         assert server.hung_up.wait(5)
 
 
+def test_closing_the_engine_breaks_off_what_is_being_answered() -> None:
+    with serving(pausing) as server:
+        llm = engine(server.url)
+        answer = llm.generate(HI)
+        next(answer)
+        llm.close()
+        with pytest.raises(EngineError, match="broke off"):
+            next(answer)
+        assert server.hung_up.wait(5)
+
+
 def test_no_thread_outlives_its_request() -> None:
     before = set(threading.enumerate())
     with serving(HELLO) as server, closing(engine(server.url)) as llm:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -171,6 +173,20 @@ def test_turns_that_leave_a_long_conversation_do_not_cost_the_cached_prompt(
     assert isinstance(finish, Finish)
     assert finish.input_tokens < 200
     assert finish.cached_tokens > finish.input_tokens / 2
+
+
+@pytest.mark.e2e
+def test_the_interpreter_leaves_promptly_in_the_middle_of_an_answer() -> None:
+    script = (
+        "import time; from units.engines.llama_cpp import *; from units.messages import Message\n"
+        "request = Generate((Message('user', 'Tell a long story'),))\n"
+        "answer = LlamaCpp(EngineSettings('llama-cpp')).generate(request)\n"
+        "next(answer); print(time.monotonic())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert time.monotonic() - float(done.stdout) < 5.0
 
 
 @pytest.mark.e2e
