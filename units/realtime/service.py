@@ -607,7 +607,7 @@ class RealtimeService:
         if item.get("role") != "assistant" or any(part["type"] != "output_audio" for part in parts):
             raise ProtocolError(None, "Only model output audio messages can be truncated")
         response = next((r for r in self._audible.values() if r.message is item), None)
-        if response is not None:
+        if response is not None and response.queued_text:
             # Over WebRTC the server owns the playback clock: what was heard is known better here.
             yield FlushPlayout()
             return

@@ -1,0 +1,376 @@
+"""The pure service: events and notices in, effects out."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.units.caller import Json, Problems, said
+from units.messages import (
+    Audio,
+    Commit,
+    Committed,
+    End,
+    Envelope,
+    Failed,
+    Finish,
+    Generate,
+    Message,
+    Say,
+    SpeechEnded,
+    SpeechPaused,
+    SpeechResumed,
+    SpeechStarted,
+    TextDelta,
+    TextFinished,
+    TranscriptFailed,
+    TranscriptFinal,
+)
+from units.playout import Heard
+from units.realtime.effects import Close, FlushPlayout, Hear, Play, SendEvent, Submit
+from units.realtime.service import RealtimeService, ServiceConfig
+from units.scope import CancelScope
+
+HI = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
+
+
+class Driver:
+    """Hands things to a service and keeps what it wants done."""
+
+    def __init__(self) -> None:
+        self.scope = CancelScope("session")
+        self.service = RealtimeService(self.scope, ServiceConfig(apology="Sorry."), now=1_000.0)
+        self.effects: list[Any] = []
+        self.heard: list[Heard] = []  # what the next flush answers
+        self.problems = Problems()
+        self.perform(self.service.open())
+
+    def perform(self, effects: list[Any]) -> None:
+        for effect in effects:
+            self.effects.append(effect)
+            if isinstance(effect, SendEvent):
+                self.problems.look_at(effect.event)
+            elif isinstance(effect, FlushPlayout):
+                self.perform(self.service.flushed(self.heard))
+        assert self.problems == []
+
+    def do(self, type: str, **members: Any) -> None:
+        self.perform(self.service.handle(json.dumps({"type": type, **members})))
+
+    def configure(self, **session: Any) -> None:
+        self.do("session.update", session={"type": "realtime", **session})
+
+    def ears(self, *notices: object) -> None:
+        for notice in notices:
+            self.perform(self.service.receive(Envelope(self.scope, notice)))
+
+    def mouth(self, *bodies: object, scope: CancelScope | None = None) -> None:
+        scope = scope or self.submitted[-1].scope
+        for body in bodies:
+            self.perform(self.service.receive(Envelope(scope, body)))
+
+    def of(self, kind: type) -> list[Any]:
+        return [effect for effect in self.effects if isinstance(effect, kind)]
+
+    @property
+    def submitted(self) -> list[Submit]:
+        return self.of(Submit)
+
+    @property
+    def events(self) -> list[Json]:
+        return [effect.event for effect in self.of(SendEvent)]
+
+    @property
+    def types(self) -> list[str]:
+        return [event["type"] for event in self.events]
+
+    @property
+    def prompts(self) -> list[list[str]]:
+        """What each request to the model has for history, as text."""
+        works = [effect.work for effect in self.submitted if isinstance(effect.work, Generate)]
+        return [[entry.text for entry in work.history if isinstance(entry, Message)] for work in works]
+
+
+@pytest.fixture
+def driver() -> Driver:
+    return Driver()
+
+
+def audio(text: str, ms: int = 10) -> Audio:
+    return Audio(np.ones(ms * 24, np.int16), 24_000, text)
+
+
+PAUSED = (SpeechStarted(1, 0), SpeechPaused(1, 1, 500))
+WORDS = TranscriptFinal(1, 1, "hello", 1.0)
+ENDED = SpeechEnded(1, 900)
+ANSWER = (TextDelta("Yes."), TextFinished(Finish()), audio("Yes."), End())
+
+
+# --- speculation -------------------------------------------------------------------------------------
+
+
+def test_words_at_a_soft_end_are_answered_on_speculation(driver: Driver) -> None:
+    driver.ears(*PAUSED, WORDS)
+    assert driver.prompts == [["hello"]]
+    assert "response.created" not in driver.types
+
+
+def test_an_answer_on_speculation_touches_nothing(driver: Driver) -> None:
+    driver.ears(*PAUSED, WORDS)
+    driver.mouth(*ANSWER)
+    assert driver.service.conversation.history() == ()
+    assert not driver.of(Play)
+    assert driver.types == ["session.created", "input_audio_buffer.speech_started"]
+
+
+def test_the_end_of_the_turn_releases_it(driver: Driver) -> None:
+    driver.ears(*PAUSED, WORDS)
+    driver.mouth(*ANSWER)
+    driver.ears(ENDED)
+    assert said(driver.events[-1]["response"]) == "Yes."
+    assert len(driver.submitted) == 1
+
+
+def test_going_on_cancels_it(driver: Driver) -> None:
+    driver.ears(*PAUSED, WORDS, SpeechResumed(1))
+    assert driver.submitted[0].scope.cancelled
+    driver.mouth(*ANSWER)
+    driver.ears(SpeechPaused(1, 2, 900), TranscriptFinal(1, 2, "hello there", 2.0), SpeechEnded(1, 1400))
+    assert driver.prompts == [["hello"], ["hello there"]]
+    assert driver.types.count("response.created") == 1
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "conversation.item.create", "item": HI},
+        {"type": "conversation.item.delete", "item_id": "old"},
+        {"type": "session.update", "session": {"type": "realtime", "instructions": "Be brief."}},
+    ],
+)
+def test_what_it_did_not_know_of_makes_it_stale(driver: Driver, event: Json) -> None:
+    driver.do("conversation.item.create", item=HI | {"id": "old"})
+    driver.ears(*PAUSED, WORDS)
+    driver.perform(driver.service.handle(json.dumps(event)))
+    assert driver.submitted[0].scope.cancelled
+    driver.ears(ENDED)
+    assert len(driver.submitted) == 2
+    assert driver.prompts[1][-1] == "hello"
+
+
+def test_nothing_is_speculated_while_an_answer_is_made(driver: Driver) -> None:
+    driver.configure(audio={"input": {"turn_detection": {"type": "server_vad", "interrupt_response": False}}})
+    driver.do("response.create")
+    driver.ears(*PAUSED, WORDS)
+    assert len(driver.submitted) == 1
+
+
+# --- turns -------------------------------------------------------------------------------------------
+
+
+def test_a_turn_in_which_nothing_was_said_is_not_answered(driver: Driver) -> None:
+    driver.configure(audio={"input": {"transcription": {"model": "any"}}})
+    driver.ears(*PAUSED, ENDED, TranscriptFinal(1, 1, "", 1.0))
+    assert driver.types[-1] == "conversation.item.input_audio_transcription.completed"
+    assert not driver.submitted
+
+
+def test_a_turn_is_not_answered_when_the_client_answers_itself(driver: Driver) -> None:
+    driver.configure(audio={"input": {"turn_detection": {"type": "server_vad", "create_response": False}}})
+    driver.ears(*PAUSED, WORDS, ENDED)
+    assert driver.types[-1] == "conversation.item.done"
+    assert not driver.submitted
+    driver.do("response.create")
+    assert driver.prompts == [["hello"]]
+
+
+def test_words_that_come_after_the_end_are_answered_then(driver: Driver) -> None:
+    driver.ears(*PAUSED, ENDED)
+    assert not driver.submitted
+    driver.ears(WORDS)
+    assert driver.prompts == [["hello"]]
+
+
+def test_a_turn_that_is_not_understood_is_apologised_for(driver: Driver) -> None:
+    driver.ears(*PAUSED, ENDED, TranscriptFailed(1, 1, "no"))
+    assert driver.types[-1] == "response.created"
+    assert isinstance(driver.submitted[0].work, Say)
+    driver.mouth(TextDelta("Sorry."), TextFinished(Finish()), audio("Sorry."), End())
+    assert driver.events[-1]["response"]["status"] == "failed"
+    assert driver.events[-1]["response"]["status_details"]["error"]["message"] == "no"
+
+
+@pytest.mark.parametrize(
+    "drop",
+    [
+        {"type": "input_audio_buffer.clear"},
+        {
+            "type": "session.update",
+            "session": {"type": "realtime", "audio": {"input": {"turn_detection": None}}},
+        },
+    ],
+)
+@pytest.mark.parametrize("late", [PAUSED[1], SpeechResumed(1), ENDED])
+def test_what_the_ears_said_about_a_turn_before_they_heard_it_was_dropped_is_ignored(
+    driver: Driver, drop: Json, late: object
+) -> None:
+    driver.ears(*PAUSED)
+    driver.perform(driver.service.handle(json.dumps(drop)))
+    before = len(driver.effects)
+    driver.ears(late, WORDS)
+    assert len(driver.effects) == before
+
+
+def test_a_turn_that_began_while_a_clear_was_on_its_way_does_not_hold_up_the_next(driver: Driver) -> None:
+    driver.do("input_audio_buffer.clear")
+    driver.ears(SpeechStarted(1, 0))  # the ears forget it now
+    driver.ears(SpeechStarted(2, 900), SpeechPaused(2, 1, 1200), SpeechEnded(2, 1500))
+    driver.ears(TranscriptFinal(2, 1, "hello", 1.0))
+    assert driver.prompts == [["hello"]]
+
+
+def test_a_commit_that_crosses_the_end_of_its_turn_gets_an_item_of_its_own(driver: Driver) -> None:
+    driver.ears(*PAUSED)
+    driver.do("input_audio_buffer.commit")
+    item_id = next(effect.body.item_id for effect in driver.of(Hear) if isinstance(effect.body, Commit))
+    driver.ears(ENDED, Committed(item_id, 2, 1, 300))
+    committed = [
+        event["item_id"] for event in driver.events if event["type"] == "input_audio_buffer.committed"
+    ]
+    assert committed[0] == item_id
+    assert committed[1] != item_id
+
+
+def test_a_request_that_waited_for_words_tells_its_error_with_its_id(driver: Driver) -> None:
+    driver.configure(audio={"input": {"turn_detection": None}})
+    driver.do("input_audio_buffer.commit")
+    driver.do("response.create", event_id="one")
+    driver.do("response.create", event_id="two")
+    driver.ears(Committed("item_x", 1, 1, 300), TranscriptFinal(1, 1, "hello", 1.0))
+    assert driver.types[-1] == "error"
+    assert driver.events[-1]["error"]["event_id"] == "two"
+    assert driver.prompts == [["hello"]]
+
+
+# --- responses ---------------------------------------------------------------------------------------
+
+
+def test_only_what_was_heard_is_remembered_after_an_interruption(driver: Driver) -> None:
+    driver.do("response.create")
+    driver.mouth(TextDelta("One two. "), audio("One two. "), TextDelta("Three."), audio("Three."))
+    response_id = next(e["response"]["id"] for e in driver.events if e["type"] == "response.created")
+    driver.heard = [Heard(response_id, 7, "One")]
+    driver.ears(*PAUSED)
+    driver.heard = []
+    driver.ears(WORDS)
+    assert driver.prompts[-1] == ["One", "hello"]
+
+
+def test_words_that_were_never_heard_are_forgotten(driver: Driver) -> None:
+    driver.do("response.create")
+    driver.mouth(TextDelta("One two. "))
+    driver.ears(*PAUSED, WORDS)
+    assert driver.prompts[-1] == ["hello"]
+
+
+def test_an_out_of_band_response_stays_out_of_the_conversation(driver: Driver) -> None:
+    driver.do("conversation.item.create", item=HI | {"id": "a"})
+    driver.do("response.create")
+    reference = [{"type": "item_reference", "id": "a"}]
+    driver.do(
+        "response.create",
+        response={"conversation": "none", "input": reference, "output_modalities": ["text"]},
+    )
+    assert driver.prompts == [["hi"], ["hi"]]
+    driver.mouth(TextDelta("Yes."), TextFinished(Finish()), End())
+    done = driver.events[-1]["response"]
+    assert (done["conversation_id"], done["status"], said(done)) == (None, "completed", "Yes.")
+    assert driver.service.conversation.last_id == "a"
+    assert driver.service.active is not None
+
+
+def test_a_reference_to_an_unknown_item_is_refused(driver: Driver) -> None:
+    driver.do("response.create", response={"input": [{"type": "item_reference", "id": "x"}]})
+    assert driver.events[-1]["error"]["param"] == "response.input[0].id"
+    assert not driver.submitted
+
+
+def test_a_failing_voice_fails_the_response_at_once(driver: Driver) -> None:
+    driver.do("response.create")
+    driver.mouth(TextDelta("Yes."), Failed("tts", "the voice is gone"))
+    assert driver.events[-1]["response"]["status"] == "failed"
+    assert driver.submitted[0].scope.cancelled
+    assert len(driver.submitted) == 1
+
+
+def test_an_apology_that_fails_too_ends_the_response(driver: Driver) -> None:
+    driver.do("response.create")
+    driver.mouth(Failed("llm", "no"), End())
+    assert isinstance(driver.submitted[1].work, Say)
+    driver.mouth(Failed("output", "no again"), End())
+    assert driver.events[-1]["response"]["status"] == "failed"
+    assert driver.events[-1]["response"]["status_details"]["error"]["message"] == "no"
+
+
+def test_a_written_answer_that_fails_is_not_apologised_for(driver: Driver) -> None:
+    driver.do("response.create", response={"output_modalities": ["text"]})
+    driver.mouth(Failed("llm", "no"), End())
+    assert driver.events[-1]["response"]["status"] == "failed"
+    assert len(driver.submitted) == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "detail"), [("length", "max_output_tokens"), ("content_filter", "content_filter")]
+)
+def test_an_answer_that_was_cut_off_is_incomplete(driver: Driver, reason: Any, detail: str) -> None:
+    driver.do("response.create")
+    driver.mouth(TextDelta("Yes"), TextFinished(Finish(reason, 7, 3, 2)), audio("Yes"), End())
+    response = driver.events[-1]["response"]
+    assert response["status_details"] == {"type": "incomplete", "reason": detail}
+    usage = response["usage"]
+    assert (usage["total_tokens"], usage["input_tokens"], usage["output_tokens"]) == (10, 7, 3)
+    assert usage["input_token_details"]["cached_tokens"] == 2
+
+
+def test_metadata_comes_back(driver: Driver) -> None:
+    driver.do("response.create", response={"metadata": {"client_event_id": "x"}})
+    assert driver.events[-1]["response"]["metadata"] == {"client_event_id": "x"}
+
+
+def test_truncating_an_answer_that_has_no_sound_yet_is_acknowledged(driver: Driver) -> None:
+    driver.do("response.create")
+    driver.mouth(TextDelta("Yes."))
+    item_id = next(e["item"]["id"] for e in driver.events if e["type"] == "response.output_item.added")
+    driver.do("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=0)
+    assert driver.types[-1] == "conversation.item.truncated"
+
+
+def test_what_users_wrote_cannot_be_truncated(driver: Driver) -> None:
+    driver.do("conversation.item.create", item=HI | {"id": "a"})
+    driver.do("conversation.item.truncate", item_id="a", content_index=0, audio_end_ms=0)
+    error = driver.events[-1]["error"]
+    assert (error["code"], error["message"]) == (None, "Only model output audio messages can be truncated")
+
+
+def test_a_session_ends_at_its_time(driver: Driver) -> None:
+    assert driver.service.deadline == 4_600.0
+    assert driver.service.handle_timer(4_599.0) == []
+    driver.perform(driver.service.handle_timer(4_600.0))
+    assert driver.events[-1]["error"]["code"] == "session_expired"
+    assert driver.of(Close) == [Close("session expired")]
+
+
+def test_failing_ears_end_the_session(driver: Driver) -> None:
+    driver.ears(Failed("vad", "the detector is gone"))
+    assert driver.events[-1]["error"]["type"] == "server_error"
+    assert driver.of(Close) == [Close("the detector is gone")]
+
+
+def test_a_cancelled_session_hears_nothing(driver: Driver) -> None:
+    driver.scope.cancel()
+    before = len(driver.effects)
+    driver.ears(*PAUSED)
+    assert len(driver.effects) == before
