@@ -16,6 +16,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,7 @@ def load_engines(config: PipelineConfig, progress: Progress | None = None) -> En
     return Engines(
         vad=_load("vad", config.vad, say, _warm_vad),
         stt=_load("stt", config.stt, say, _warm_stt),
-        llm=_load("llm", config.llm, say, _warm_llm),
+        llm=_load("llm", config.llm, say, partial(_warm_llm, instructions=config.instructions)),
         tts=_load("tts", config.tts, say, _warm_tts),
     )
 
@@ -130,12 +131,12 @@ def _warm_stt(engine: SpeechToText) -> None:
     engine.transcribe(noise)
 
 
-def _warm_llm(engine: LanguageModel) -> None:
+def _warm_llm(engine: LanguageModel, instructions: str) -> None:
+    """With the real instructions: a local model has then read them before anybody calls."""
     warm = getattr(engine, "warm", None)
     if warm is not None:
         warm()
-        return
-    request = Generate((Message("user", "Hi"),), max_output_tokens=1, voice=None)
+    request = Generate((Message("user", "Hi"),), instructions, max_output_tokens=1, voice=None)
     for _ in engine.generate(request):
         pass
 

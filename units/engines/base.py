@@ -9,6 +9,8 @@ registers ``units.scope.current_scope().on_cancel(stream.close)`` to be woken up
 Constructing an engine loads it. What the person at the terminal can mend (a missing library, model,
 key or GPU) is raised as :class:`EngineUnavailable` with one sentence that says what to do. What goes
 wrong later is an :class:`EngineError`: that response fails, the next one works.
+
+Optional on any engine: ``warm()``, called once after loading, and ``close()``, called when the server stops.
 """
 
 from __future__ import annotations
