@@ -6,8 +6,12 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest_asyncio
+from hypothesis import settings
 
 from tests.units.caller import WatchedUnit
+
+settings.register_profile("repeatable", derandomize=True, database=None, deadline=None)
+settings.load_profile("repeatable")
 
 UnitFactory = Callable[..., WatchedUnit]
 

@@ -165,7 +165,7 @@ _EVENTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
 
 def _event(kind: str, members: dict[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[str]:
     given = _whole(**members) | _object(**members)
-    ids = st.just({}) | st.fixed_dictionaries({"event_id": _SCALARS})
+    ids: st.SearchStrategy[Json] = st.just({}) | st.fixed_dictionaries({"event_id": _SCALARS})
     return st.builds(lambda body, id: json.dumps({"type": kind, **id, **body}), given, ids)
 
 
@@ -281,7 +281,9 @@ class World:
             *[self.ears_forget] * (self.ear != "quiet"),
             *[self.commit_arrives] * 2 * bool(self.commits),
             *[self.words_arrive] * 3 * bool(self.unheard),
-            *[self.text_arrives, self.sound_arrives, self.sound_arrives, self.work_ends] * 3 * bool(self.work),
+            *[self.text_arrives, self.sound_arrives, self.sound_arrives, self.work_ends]
+            * 3
+            * bool(self.work),
             *[self.call_arrives, self.voice_fails] * bool(self.work),
             *[self.caller_listens] * 3,
         ]
@@ -313,7 +315,7 @@ class World:
 
     def item_id(self) -> str:
         known = [event["item"]["id"] for event in self.sent if event["type"] == "conversation.item.added"]
-        return self.rng.choice([*known[-6:], *known[-2:], "unknown"])
+        return str(self.rng.choice([*known[-6:], *known[-2:], "unknown"]))
 
     def session_update(self) -> Json:
         detection = {
@@ -449,9 +451,7 @@ class World:
         self.playout.pull(self.rng.choice([10, 480, 2_000]))
 
 
-_SETTINGS = settings(
-    derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+_SETTINGS = settings(suppress_health_check=[HealthCheck.too_slow])
 
 
 @settings(_SETTINGS, max_examples=40)

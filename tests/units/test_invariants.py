@@ -75,7 +75,8 @@ class NumberTTS:
 class Improviser:
     """Does at random what callers do, ``steps`` times."""
 
-    def __init__(self, unit: WatchedUnit, number: int, rng: random.Random) -> None:
+    def __init__(self, unit: CountingUnit, number: int, rng: random.Random) -> None:
+        self.unit = unit
         self.caller = Caller(unit)
         self.caller.configure(audio={"input": {"transcription": {"model": "any"}}})
         self.number, self.rng, self.turns = number, rng, 0
@@ -120,7 +121,7 @@ class Improviser:
         return loud(ms, LEVEL * self.number)
 
     async def improvise(self, steps: int) -> Caller:
-        unit, rng = self.caller.unit, self.rng
+        unit, rng = self.unit, self.rng
         for _ in range(steps):
             self.act()
             wanted, seen = rng.choice([0, 0, 1, 3, 10, 40]), sum(unit.received.values())
@@ -427,7 +428,7 @@ async def test_10_thirty_two_idle_units_make_no_wake_ups(monkeypatch: pytest.Mon
     pool.start()
     threads = [runner.thread for unit in pool.units for runner in unit.handlers]
     callbacks: list[str] = []
-    run = asyncio.events.Handle._run  # type: ignore[attr-defined]
+    run = asyncio.events.Handle._run
 
     def counted(handle: asyncio.Handle) -> None:
         callbacks.append(repr(handle))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from units.turns import SpeculativeTurnTracker, TurnState
@@ -12,12 +14,11 @@ def turns() -> SpeculativeTurnTracker:
 
 def test_a_turn_goes_from_speaking_over_grace_to_committed(turns: SpeculativeTurnTracker) -> None:
     turn = turns.started(1, "item")
-    assert turn.state is TurnState.SPEAKING
-    turns.paused(1, 1)
-    assert turn.state is TurnState.GRACE
-    turns.resumed(1)
-    assert turn.state is TurnState.SPEAKING
-    turns.paused(1, 2)
+    states = [turn.state]
+    for step in (partial(turns.paused, 1, 1), partial(turns.resumed, 1), partial(turns.paused, 1, 2)):
+        step()
+        states.append(turn.state)
+    assert states == [TurnState.SPEAKING, TurnState.GRACE, TurnState.SPEAKING, TurnState.GRACE]
     turns.ended(1)
     assert turn.committed
 

@@ -32,7 +32,9 @@ def word_errors(expected: str, found: str) -> tuple[int, int]:
 
 
 def _words(text: str) -> list[str]:
-    return re.findall(r"[a-z0-9']+", text.lower().replace("%", " percent").replace(",", ""))
+    return re.findall(
+        r"[a-z0-9']+", text.lower().replace("%", " percent").translate({ord(","): None, ord(":"): None})
+    )
 
 
 def _resampled(sound: Float32, rate: int) -> Float32:

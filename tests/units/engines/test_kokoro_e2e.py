@@ -25,8 +25,8 @@ SENTENCES = [
     "I can help you with that right away.",
     "The meeting moved to Thursday, March 5th, at 3:15 in the afternoon.",
     "It costs $3.50, which is 10% less than the $82 we paid in 1999.",
-    "Please turn left at the next corner and walk for two hundred meters.",
-    "Would you like me to book a table for 4 people on Friday evening?",
+    "Please turn left at the next corner and walk for 200 meters.",
+    "Would you like me to book a table for four people on Friday evening?",
 ]
 NUMBERS = [
     ("$3.567", "3.567"),

@@ -38,6 +38,11 @@ def test_a_latin_abbreviation_is_read_in_english() -> None:
     assert phonemes("e.g. this") == phonemes("for example this")
 
 
+@pytest.mark.parametrize(("text", "sounds"), [("I can go", "ˌI kæn ɡˌO"), ("and I'm", "ænd ˌIm"), ("eye", "ˈI")])
+def test_the_word_i_has_a_stress(text: str, sounds: str) -> None:
+    assert phonemes(text) == [sounds]
+
+
 def test_threads_do_not_disturb_each_other() -> None:
     texts = [f"number {n} is here, and so on" for n in range(40)]
     expected = [phonemes(text, british=bool(n % 2)) for n, text in enumerate(texts)]

@@ -14,7 +14,7 @@ class Chunky:
     """Two chunks for each text."""
 
     sample_rate = 22_050
-    voices = ("ada",)
+    voices: tuple[str, ...] = ("ada",)
 
     def __init__(self, *chunks: list[float]) -> None:
         self.chunks = chunks
