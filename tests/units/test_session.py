@@ -1,0 +1,131 @@
+"""The session driver: what it does around the pure service."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+
+from tests.units.caller import Caller, loud, scripted
+from tests.units.conftest import UnitFactory
+from tests.units.odd_engines import RememberingLLM
+from units import EngineError, PipelineConfig
+from units.resample import EarResampler
+
+
+class BrokenVad:
+    def open(self) -> BrokenVad:
+        return self
+
+    def probability(self, chunk: object) -> float:
+        raise EngineError("the detector is gone")
+
+    def reset(self) -> None:
+        pass
+
+
+async def test_a_session_begins_with_session_created(new_unit: UnitFactory) -> None:
+    caller = Caller(new_unit(config=PipelineConfig(model="parrot", voice="ada", instructions="Be kind.")))
+    session = caller.events[0]["session"]
+    assert caller.types == ["session.created"]
+    assert (session["model"], session["audio"]["output"]["voice"]) == ("parrot", "ada")
+    assert session["instructions"] == "Be kind."
+    await caller.hang_up()
+
+
+async def test_the_voice_is_the_engines_first_one_unless_it_is_chosen(new_unit: UnitFactory) -> None:
+    caller = Caller(new_unit())
+    assert caller.events[0]["session"]["audio"]["output"]["voice"] == "tone"
+    await caller.hang_up()
+
+
+async def test_a_session_is_over_at_its_time(new_unit: UnitFactory) -> None:
+    caller = Caller(new_unit(config=PipelineConfig(session_seconds=0)))
+    await caller.unit.eventually(lambda: caller.closed)
+    assert caller.closed == ["session expired"]
+    assert caller.errors == [("session_expired", None)]
+    await caller.unit.drained()
+
+
+async def test_a_fault_of_ours_ends_the_session_and_not_the_unit(
+    new_unit: UnitFactory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    unit = new_unit()
+    caller = Caller(unit)
+    monkeypatch.setattr(caller.session.service, "handle", lambda message: 1 / 0)
+    caller.do("response.create")
+    assert caller.closed == ["internal error"]
+    assert "ZeroDivisionError" in caplog.text
+    await unit.drained()
+    again = Caller(unit)
+    again.write("hi")
+    await again.got("response.done")
+    await again.hang_up()
+
+
+async def test_a_detector_that_fails_ends_the_session_and_not_the_unit(new_unit: UnitFactory) -> None:
+    unit = new_unit(scripted(vad=BrokenVad()))
+    caller = Caller(unit)
+    caller.say(loud(100))
+    await unit.eventually(lambda: caller.closed)
+    assert caller.errors == [("server_error", None)]
+    await unit.drained()
+    assert Caller(unit).types == ["session.created"]
+
+
+async def test_a_closed_session_does_nothing_more(new_unit: UnitFactory) -> None:
+    caller = Caller(new_unit())
+    caller.session.close()
+    caller.session.close()
+    caller.write("hi")
+    caller.say(loud(1000))
+    await caller.unit.drained()
+    assert caller.types == ["session.created"]
+    assert caller.closed == ["hung up"]
+
+
+async def test_a_claimed_unit_without_a_client_is_given_back(new_unit: UnitFactory) -> None:
+    unit = new_unit()
+    unit.claim().close()
+    await unit.drained()
+    assert not unit.outstanding
+
+
+async def test_the_next_session_knows_nothing_of_the_last(new_unit: UnitFactory) -> None:
+    llm = RememberingLLM()
+    unit = new_unit(scripted(llm=llm))
+    for text in ("first", "second"):
+        caller = Caller(unit)
+        caller.write(text)
+        await caller.got("response.done")
+        await caller.hang_up()
+    assert [[getattr(entry, "text", "") for entry in each.history] for each in llm.requests] == [
+        ["first"],
+        ["second"],
+    ]
+
+
+async def test_what_callers_say_is_not_in_the_log(
+    new_unit: UnitFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    caller = Caller(new_unit())
+    caller.write("[[echo:my secret]]")
+    await caller.got("response.done")
+    caller.session.handle('{"type":"response.cancel","secret":"secret"')
+    await caller.hang_up()
+    assert "secret" not in caplog.text
+
+
+def test_appended_sound_is_resampled_without_seams() -> None:
+    tone = (10_000 * np.sin(2 * np.pi * 440 * np.arange(24_000) / 24_000)).astype(np.int16)
+    whole = EarResampler(24_000).convert(tone)
+    stream = EarResampler(24_000)
+    pieces = np.concatenate([stream.convert(tone[start : start + 700]) for start in range(0, 24_000, 700)])
+    assert whole.dtype == np.float32
+    assert len(whole) == pytest.approx(16_000, abs=32)
+    assert np.abs(whole).max() == pytest.approx(10_000 / 32_768, rel=0.02)
+    n = min(len(whole), len(pieces))
+    assert np.allclose(whole[:n], pieces[:n], atol=1e-4)
+    assert len(EarResampler(24_000).convert(np.zeros(0, np.int16))) == 0
