@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks import barge_in, load, voice
 from benchmarks.figures import CannotRun, Figure, table
-from benchmarks.noise import Noise, look
+from benchmarks.noise import Noise, Watch
 from benchmarks.voice import Progress
 
 Benchmark = Callable[[bool, Progress], Awaitable[list[Figure]]]
@@ -71,14 +71,15 @@ def bench(namespace: argparse.Namespace) -> int:
 def run(names: Sequence[str], quick: bool, progress: Progress) -> tuple[list[Figure], list[Noise], list[str]]:
     """Run the benchmarks in turn: what they found, how noisy it was, and which could not be run and why."""
     figures: list[Figure] = []
-    noise = [look("before")]
+    watch = Watch()
+    noise = [watch.look("before")]
     failures = []
     for name in names:
         try:
             figures += asyncio.run(_one(name, quick, progress))
         except (CannotRun, TimeoutError) as error:
             failures.append(f"{name} could not be run: {error}")
-        noise.append(look(f"after {name}"))
+        noise.append(watch.look(f"after {name}"))
     return figures, noise, failures
 
 
