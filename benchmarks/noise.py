@@ -32,11 +32,8 @@ class Noise:
 
     def line(self) -> str:
         """For the table."""
-        loop, late = self.loop, self.late
-        return (
-            f"{self.when:<21}  others {self.others:4.2f} cores   "
-            f"loop {loop.median:5.2f} / {loop.p95:5.2f} ms   nap late by {late.median:5.2f} / {late.p95:5.2f} ms"
-        )
+        loop, late = (f"{each.median:5.2f} / {each.p95:5.2f} ms" for each in (self.loop, self.late))
+        return f"{self.when:<21}  others {self.others:4.2f} cores   loop {loop}   nap late by {late}"
 
     def json(self) -> dict[str, Any]:
         return {"when": self.when, "others": self.others, "loop": self.loop.json(), "late": self.late.json()}
