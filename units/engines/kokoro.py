@@ -32,8 +32,8 @@ SAMPLE_RATE = 24_000
 MOST_SYMBOLS = 510
 """Phonemes that the model can take at once, and rows in a voice's style table."""
 
-FIRST_PIECE = 140
-"""Symbols of the first piece of a long text; a sentence of 20 words is still one piece."""
+FIRST_PIECE = 100
+"""Symbols of the first piece of a long text; a sentence of 15 words is still one piece."""
 GROWTH = 2
 """A piece may be this much longer than the one before: synthesis takes half as long as its sound."""
 

@@ -32,6 +32,8 @@ _LATIN = (
     (re.compile(r"\bvs\."), "versus"),
 )
 _LANGUAGE_FLAG = re.compile(r"\([a-z-]+\)")
+_UNSTRESSED_I = re.compile(r"(?<!\S)I(?=(?:əm|[mvdl])?(?!\S))")
+"""The word I (I'm, I've): without the stress it has in misaki's lexicon, Kokoro swallows it."""
 _SYLLABIC = "\u0329"
 
 _SPELLING = (
@@ -105,7 +107,7 @@ def _respelt(ipa: str, british: bool) -> str:
     ipa = re.sub(rf"(\S){_SYLLABIC}", r"ᵊ\1", ipa).replace(_SYLLABIC, "")
     for old, new in (*(_BRITISH if british else _AMERICAN), *_LAST):
         ipa = ipa.replace(old, new)
-    return ipa.strip()
+    return _UNSTRESSED_I.sub("ˌI", ipa.strip())
 
 
 @cache

@@ -38,7 +38,7 @@ def test_a_latin_abbreviation_is_read_in_english() -> None:
     assert phonemes("e.g. this") == phonemes("for example this")
 
 
-@pytest.mark.parametrize(("text", "sounds"), [("I can go", "ˌI kæn ɡˌO"), ("and I'm", "ænd ˌIm"), ("eye", "ˈI")])
+@pytest.mark.parametrize(("text", "sounds"), [("I do", "ˌI dˈu"), ("and I'm", "ænd ˌIm"), ("eye", "ˈI")])
 def test_the_word_i_has_a_stress(text: str, sounds: str) -> None:
     assert phonemes(text) == [sounds]
 
