@@ -68,7 +68,8 @@ class _Speech:
 
 
 class Playout:
-    """A queue of int16 mono speech at ``sample_rate`` Hz, in the order it was written.
+    """A queue of int16 mono speech at ``sample_rate`` Hz: one tag after the other, in the order in which
+    they were first written; what one tag says is never cut in two by another.
 
     ``on_started(tag)`` is called when the first sample of a tag is pulled, ``on_stopped(heard)`` when
     its last one was and nothing more will come. Neither is called for speech that is flushed.
@@ -127,8 +128,10 @@ class Playout:
         return heard
 
     def _speech(self, tag: str) -> _Speech:
-        if not self._queue or self._queue[-1].tag != tag:
-            self._queue.append(_Speech(tag))
+        for speech in self._queue:
+            if speech.tag == tag:
+                return speech
+        self._queue.append(_Speech(tag))
         return self._queue[-1]
 
     def _move(self, speech: _Speech, into: Int16) -> int:

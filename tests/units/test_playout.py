@@ -68,6 +68,17 @@ def test_each_tag_starts_and_stops_once_and_in_sequence() -> None:
     assert not playout.playing
 
 
+def test_a_tag_is_not_cut_in_two_by_another() -> None:
+    playout = Told()
+    playout.write("a", audio(10, "One."))
+    playout.write("b", audio(10, "Two."))
+    playout.finish("b")
+    playout.write("a", audio(10, " Sorry."))
+    playout.finish("a")
+    playout.pull(30)
+    assert playout.told == ["a", Heard("a", 20, "One. Sorry."), "b", Heard("b", 10, "Two.")]
+
+
 def test_it_waits_for_the_rest_of_a_tag_that_is_not_finished() -> None:
     playout = Told()
     playout.write("a", audio(10, "One."))
