@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Any
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +43,8 @@ class Turn:
     seconds: float = 0.0
     manual: bool = False
     """Committed by the client, who asks for an answer when it wants one."""
+    item: dict[str, Any] | None = None
+    """What stands for the turn in the conversation, once it is committed."""
     failure: str | None = None
     """Why the current revision has no words: the recogniser failed."""
 
@@ -106,7 +109,7 @@ class SpeculativeTurnTracker:
         return turn
 
     def committed(self, number: int, item_id: str, revision: int) -> Turn:
-        """A client committed the turn by hand."""
+        """A client committed the turn by hand. A turn that was being spoken keeps its item id."""
         turn = self._open.get(number) or self.started(number, item_id)
         turn.move("commit")
         turn.manual = True

@@ -291,6 +291,7 @@ class RealtimeService:
             "role": "user",
             "content": [{"type": "input_audio", "transcript": turn.text}],
         }
+        turn.item = item
         previous = self.conversation.last_id
         yield {
             "type": "input_audio_buffer.committed",
@@ -312,10 +313,8 @@ class RealtimeService:
             )
         else:
             self._withdraw()
-            # A turn that ended while the commit was on its way to the ears has taken the id.
-            taken = notice.item_id in self.conversation
-            item_id = self._new_id("item") if taken else notice.item_id
-            yield from self._commit(self._turns.committed(notice.turn, item_id, notice.revision))
+            turn = self._turns.committed(notice.turn, notice.item_id, notice.revision)
+            yield from self._commit(turn)
         yield from self._run_deferred()
 
     def _live_transcript(self, number: int, text: str) -> Step:
@@ -356,8 +355,8 @@ class RealtimeService:
         yield from self._run_deferred()
 
     def _heard(self, turn: Turn, text: str) -> Step:
-        if (item := self.conversation.find(turn.item_id)) is not None:
-            item["content"][0]["transcript"] = text
+        if turn.item is not None:
+            turn.item["content"][0]["transcript"] = text
         if self.session.transcribes:
             yield {
                 "type": "conversation.item.input_audio_transcription.completed",
@@ -552,9 +551,8 @@ class RealtimeService:
         yield Append(np.frombuffer(raw, "<i2"))
 
     def _input_commit(self, event: Event) -> Step:
-        turn = self._turns.current
         self._commits += 1
-        yield Hear(Commit(turn.item_id if turn else self._new_id("item")))
+        yield Hear(Commit(self._new_id("item")))
 
     def _input_clear(self, event: Event) -> Step:
         self._drop_turn()

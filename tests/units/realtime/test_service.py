@@ -232,16 +232,36 @@ def test_a_turn_that_began_while_a_clear_was_on_its_way_does_not_hold_up_the_nex
     assert driver.prompts == [["hello"]]
 
 
+def committed_ids(driver: Driver) -> list[str]:
+    return [event["item_id"] for event in driver.events if event["type"] == "input_audio_buffer.committed"]
+
+
 def test_a_commit_that_crosses_the_end_of_its_turn_gets_an_item_of_its_own(driver: Driver) -> None:
     driver.ears(*PAUSED)
     driver.do("input_audio_buffer.commit")
-    item_id = next(effect.body.item_id for effect in driver.of(Hear) if isinstance(effect.body, Commit))
-    driver.ears(ENDED, Committed(item_id, 2, 1, 300))
-    committed = [
-        event["item_id"] for event in driver.events if event["type"] == "input_audio_buffer.committed"
-    ]
-    assert committed[0] == item_id
-    assert committed[1] != item_id
+    sent = next(effect.body for effect in driver.of(Hear) if isinstance(effect.body, Commit))
+    driver.ears(ENDED, Committed(sent.item_id, 2, 1, 300))
+    started = next(event["item_id"] for event in driver.events if "item_id" in event)
+    assert committed_ids(driver) == [started, sent.item_id]
+    assert started != sent.item_id
+
+
+def test_a_commit_that_crosses_the_start_of_a_turn_takes_over_its_item(driver: Driver) -> None:
+    driver.do("input_audio_buffer.commit")
+    sent = next(effect.body for effect in driver.of(Hear) if isinstance(effect.body, Commit))
+    driver.ears(SpeechStarted(1, 0), Committed(sent.item_id, 1, 1, 300))
+    assert committed_ids(driver) == [event["item_id"] for event in driver.events if "audio_start_ms" in event]
+
+
+def test_words_find_their_item_even_when_the_client_made_another_with_its_id(driver: Driver) -> None:
+    driver.ears(*PAUSED, ENDED)
+    item_id = committed_ids(driver)[0]
+    driver.do("conversation.item.delete", item_id=item_id)
+    driver.do("conversation.item.create", item=HI | {"id": item_id, "role": "system", "content": []})
+    driver.ears(WORDS)
+    found = driver.service.conversation.find(item_id)
+    assert found is not None
+    assert found["content"] == []
 
 
 def test_a_request_that_waited_for_words_tells_its_error_with_its_id(driver: Driver) -> None:
