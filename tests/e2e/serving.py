@@ -1,0 +1,68 @@
+"""A server in a process of its own, started as a person starts it."""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+SCRIPTED = ("--vad", "scripted", "--stt", "scripted", "--llm-backend", "scripted", "--tts", "scripted")
+"""Flags for engines that load and answer at once."""
+
+READY = "Duologue is ready: "
+
+
+class Served:
+    """A running server: its address, and what it printed."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.lines: list[str] = []
+        self.url = ""
+        self._news: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip())
+            self._news.put(line.rstrip())
+        self._news.put(None)
+
+    def wait_ready(self, timeout: float) -> None:
+        """Wait for the line that names the address."""
+        while (line := self._news.get(timeout=timeout)) is not None:
+            if line.startswith(READY):
+                self.url = line.removeprefix(READY)
+                return
+        raise AssertionError("the server ended before it was ready:\n" + "\n".join(self.lines))
+
+    def stop(self, timeout: float = 20.0) -> int:
+        """Ask it to stop; its exit code."""
+        self.process.terminate()
+        return self.process.wait(timeout)
+
+
+@contextmanager
+def serving(*flags: str, timeout: float = 120.0) -> Iterator[Served]:
+    """``duologue serve`` with ``flags`` on a free port, until the block ends. It must then exit with 0."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "server", "serve", "--port", "0", *flags],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    served = Served(process)
+    try:
+        served.wait_ready(timeout)
+        yield served
+        assert served.stop() == 0, "\n".join(served.lines)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
