@@ -23,8 +23,8 @@ from units.messages import Finish, Float32, Generate, Token, ToolCall
 
 PREFIX = "timed-"
 
-Mark = Callable[[str], None]
-"""Notes that something happened just now."""
+Mark = Callable[[str, int], None]
+"""Notes that something happened just now, and to how many samples or characters (0: does not matter)."""
 
 
 class _Timed:
@@ -37,17 +37,17 @@ class _Timed:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
-    def _stream(self, items: Iterator[Any]) -> Iterator[Any]:
-        self._mark("asked")
+    def _stream(self, items: Iterator[Any], size: int = 0) -> Iterator[Any]:
+        self._mark("asked", size)
         first = True
         try:
             for item in items:
                 if first:
-                    self._mark("first")
+                    self._mark("first", 0)
                     first = False
                 yield item
         finally:
-            self._mark("done")
+            self._mark("done", 0)
             if (close := getattr(items, "close", None)) is not None:
                 close()
 
@@ -58,11 +58,11 @@ class TimedSpeechToText(_Timed):
     _engine: SpeechToText
 
     def transcribe(self, samples: Float32, *, language: str = "") -> Transcription:
-        self._mark("asked")
+        self._mark("asked", len(samples))
         try:
             return self._engine.transcribe(samples, language=language)
         finally:
-            self._mark("done")
+            self._mark("done", 0)
 
 
 class TimedLanguageModel(_Timed):
@@ -80,7 +80,7 @@ class TimedTextToSpeech(_Timed):
     _engine: TextToSpeech
 
     def synthesize(self, text: str, *, voice: str = "", speed: float = 1.0) -> Iterator[Float32]:
-        return self._stream(self._engine.synthesize(text, voice=voice, speed=speed))
+        return self._stream(self._engine.synthesize(text, voice=voice, speed=speed), len(text))
 
 
 TIMED: dict[str, type[_Timed]] = {
@@ -99,8 +99,8 @@ def install(marks: Path) -> None:
 
 
 def _factory(kind: str, name: str, timed: type[_Timed], file: int) -> registry.Factory:
-    def mark(what: str) -> None:
-        line = json.dumps({"at": time.monotonic(), "engine": kind, "what": what})
+    def mark(what: str, size: int) -> None:
+        line = json.dumps({"at": time.monotonic(), "engine": kind, "what": what, "size": size})
         os.write(file, f"{line}\n".encode())
 
     def load(settings: EngineSettings) -> _Timed:

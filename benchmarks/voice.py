@@ -84,14 +84,16 @@ async def voice_real(quick: bool, progress: Progress) -> list[Figure]:
                         progress(f"voice-real: turn {round * len(spoken) + n + 1} of {rounds * len(spoken)}")
                         taken.append(await _turn(call, clip, marks))
                         await call.event("output_audio_buffer.stopped", within=120)
-    return _parts(taken)
+        lengths = first_lengths(read_marks(marks))
+    return _parts(taken, lengths)
 
 
-def _parts(taken: list[dict[str, float]]) -> list[Figure]:
+def _parts(taken: list[dict[str, float]], lengths: list[int]) -> list[Figure]:
     names = dict.fromkeys(name for each in taken for name in each)
     figures = [
         Figure(f"  {name}", "ms", tuple(each[name] for each in taken if name in each)) for name in names
     ]
+    figures.append(Figure("  length of the first clause", "chars", tuple(lengths)))
     whole = Figure(
         "voice to voice, default models",
         "ms",
@@ -139,12 +141,25 @@ class Mark:
     at: float
     engine: str
     what: str
+    size: int = 0
 
 
 def read_marks(path: Path) -> list[Mark]:
     """All marks so far, in order of time."""
     lines = path.read_text().splitlines()
     return sorted((Mark(**json.loads(line)) for line in lines), key=lambda mark: mark.at)
+
+
+def first_lengths(marks: Iterable[Mark]) -> list[int]:
+    """Characters of the first piece that was spoken of each answer."""
+    lengths, prompted = [], False
+    for mark in marks:
+        if (mark.engine, mark.what) == ("llm", "asked"):
+            prompted = True
+        elif prompted and (mark.engine, mark.what) == ("tts", "asked"):
+            prompted = False
+            lengths.append(mark.size)
+    return lengths
 
 
 def chain(marks: Iterable[Mark], sound: float) -> dict[str, float]:

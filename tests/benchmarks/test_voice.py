@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks.timed_server import TimedSpeechToText, TimedTextToSpeech
-from benchmarks.voice import Mark, chain, read_marks
-from units.engines.base import EngineSettings
+from benchmarks.voice import Mark, chain, first_lengths, read_marks
+from units.engines.base import EngineError, EngineSettings
 from units.engines.scripted import ScriptedSTT, ScriptedTTS
 
 WITHDRAWN = [
@@ -49,6 +50,11 @@ def test_an_answer_without_a_model_has_no_parts() -> None:
     assert chain([Mark(1.0, "stt", "asked"), Mark(1.3, "stt", "done"), Mark(1.5, "tts", "first")], 2.0) == {}
 
 
+def test_only_the_first_piece_of_each_answer_counts() -> None:
+    asked = [Mark(1, "tts", "asked", 6), Mark(2, "llm", "asked"), Mark(3, "tts", "asked", 20)]
+    assert first_lengths([*asked, Mark(4, "tts", "asked", 99)]) == [20]
+
+
 def test_marks_are_read_in_order_of_time(tmp_path: Path) -> None:
     path = tmp_path / "marks"
     path.write_text(
@@ -60,7 +66,7 @@ def test_marks_are_read_in_order_of_time(tmp_path: Path) -> None:
 def test_a_timed_voice_sounds_the_same_and_notes_its_first_and_last_sound() -> None:
     marks: list[str] = []
     voice = ScriptedTTS(EngineSettings("scripted"))
-    timed = TimedTextToSpeech(voice, marks.append)
+    timed = TimedTextToSpeech(voice, lambda what, _: marks.append(what))
     chunks = list(timed.synthesize("Hello, how are you?"))
     assert len(chunks) == len(list(voice.synthesize("Hello, how are you?")))
     assert timed.sample_rate == voice.sample_rate
@@ -77,15 +83,19 @@ def test_closing_a_timed_stream_closes_the_engine() -> None:
             finally:
                 closed.append(True)
 
-    stream = TimedTextToSpeech(Voice(EngineSettings("scripted")), lambda _: None).synthesize("Hello there.")
+    stream = TimedTextToSpeech(Voice(EngineSettings("scripted")), lambda *_: None).synthesize("Hello there.")
     next(stream)
     stream.close()
     assert closed == [True]
 
 
 def test_a_timed_recogniser_notes_when_it_is_done_even_if_it_fails() -> None:
-    marks: list[str] = []
-    timed = TimedSpeechToText(ScriptedSTT(EngineSettings("scripted")), marks.append)
-    with pytest.raises(AttributeError):
-        timed.transcribe(None)  # type: ignore[arg-type]
-    assert marks == ["asked", "done"]
+    class Deaf(ScriptedSTT):
+        def transcribe(self, samples, *, language=""):
+            raise EngineError("It hears nothing.")
+
+    marks: list[tuple[str, int]] = []
+    timed = TimedSpeechToText(Deaf(EngineSettings("scripted")), lambda what, size: marks.append((what, size)))
+    with pytest.raises(EngineError):
+        timed.transcribe(np.zeros(160, np.float32))
+    assert marks == [("asked", 160), ("done", 0)]
