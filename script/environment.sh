@@ -10,7 +10,7 @@ die() {
 # A Python that fits and can make virtual environments. PYTHON=... chooses another.
 find_python() {
   local candidate
-  for candidate in ${PYTHON:-python3.12 python3.11 python3 python3.13}; do
+  for candidate in ${PYTHON:-python3 python3.12 python3.11 python3.13}; do
     if "$candidate" -c 'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
       >/dev/null 2>&1; then
       command -v "$candidate"
