@@ -274,8 +274,12 @@ class Caller:
                 raise CallRefused(response.status, answer)
             self.location = response.headers["Location"]
         await self._connection.setRemoteDescription(RTCSessionDescription(answer, "answer"))
-        async with asyncio.timeout(within):
-            await self.connected.wait()
+        try:
+            async with asyncio.timeout(within):
+                await self.connected.wait()
+        except TimeoutError:
+            state = self._connection.connectionState
+            raise TimeoutError(f"not connected within {within:g} s, but {state}") from None
 
     async def close(self) -> None:
         """Hang up. Idempotent."""

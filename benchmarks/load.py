@@ -22,7 +22,7 @@ _SETTLE_S = 2.0
 async def memory(quick: bool, progress: Progress) -> list[Figure]:
     """Resident memory of a server with few and with many units, and with calls in progress."""
     per_unit, per_call = [], []
-    calls = 4 if quick else 16
+    calls = 4 if quick else 8
     for turn in range(1 if quick else 3):
         progress(f"memory: {turn + 1}")
         async with serving(*SCRIPTED, units=1) as served:
