@@ -178,6 +178,14 @@ class TranscriptDelta(Notice):
 
 
 @dataclass(frozen=True, slots=True)
+class TranscriptGuess(Notice):
+    """What the recogniser makes of the turn so far; the next guess may differ."""
+
+    turn: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class TranscriptFinal(Notice):
     """What the recogniser makes of the turn as of ``revision``. Empty when nothing was said."""
 
@@ -257,6 +265,13 @@ class Generate:
     max_output_tokens: int | None = None
     voice: Voice | None = field(default_factory=lambda: Voice("default"))
     """None: answer in text only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """What the next request will probably begin with: a local model can read it before it is asked."""
+
+    request: Generate
 
 
 # --- along and out of the mouth ------------------------------------------------------------------

@@ -20,14 +20,14 @@ from queue import SimpleQueue
 from units.config import PipelineConfig
 from units.engines.base import LanguageModel, SpeechToText, TextToSpeech, VoiceActivityDetector
 from units.line import Delivery, Line, Stage, StageDied, StageRunner
-from units.messages import End, Envelope, Generate, Say
+from units.messages import End, Envelope, Generate, Prepare, Say
 from units.playout import Playout
 from units.realtime.service import RealtimeService, ServiceConfig
 from units.scope import CancelScope
 from units.session import Session, Transport
 from units.stages.llm import answer
 from units.stages.notifier import notify
-from units.stages.output import process
+from units.stages.output import GROWING, SENTENCES, Pacing, process
 from units.stages.stt import transcribe
 from units.stages.tts import speak
 from units.stages.vad import detect_turns
@@ -116,9 +116,13 @@ class PipelineUnit:
         )
         self._mouth = self._line(
             ("llm", partial(answer, engine=self._engines.llm)),
-            ("output", process),
+            ("output", partial(process, pacing=self._pacing)),
             ("tts", partial(speak, engine=self._engines.tts)),
         )
+
+    @property
+    def _pacing(self) -> Pacing:
+        return SENTENCES if getattr(self._engines.tts, "incremental", True) else GROWING
 
     def _line(self, *stages: tuple[str, Stage]) -> Line:
         line = Line(stages, self.text_output_queue.put, prefix=f"unit {self.index} ")
@@ -167,6 +171,7 @@ class PipelineUnit:
             voice=config.voice or (voices[0] if voices else "default"),
             live_transcripts=config.live_transcripts and self._engines.stt.live,
             apology=config.apology,
+            prepares=hasattr(self._engines.llm, "prepare"),
             expires_in=config.session_seconds,
         )
 
@@ -174,7 +179,7 @@ class PipelineUnit:
         """Put ``body`` into the ears' stream of the session whose scope this is."""
         self._started(self._ears).put(scope, body)
 
-    def submit(self, scope: CancelScope, work: Generate | Say) -> None:
+    def submit(self, scope: CancelScope, work: Generate | Say | Prepare) -> None:
         """Give the mouth one piece of work, which is all of its scope."""
         self.outstanding.add(scope)
         mouth = self._started(self._mouth)

@@ -11,6 +11,8 @@ key or GPU) is raised as :class:`EngineUnavailable` with one sentence that says 
 wrong later is an :class:`EngineError`: that response fails, the next one works.
 
 Optional on any engine: ``warm()``, called once after loading, and ``close()``, called when the server stops.
+Optional on a language model: ``prepare(request)``, called while the caller is still speaking with what the
+next request will probably begin with, for a model that can read ahead; blocking, cancelled like ``generate``.
 """
 
 from __future__ import annotations
@@ -110,6 +112,8 @@ class TextToSpeech(Protocol):
     """Rate of everything that ``synthesize`` yields, in Hz."""
     voices: tuple[str, ...]
     """Voices it knows, the default first. Empty when only the server behind it knows."""
+    # Optional: ``incremental: bool``. False when no sound comes before all of it is made, which takes time:
+    # the engine is then given short texts at first, and longer ones later.
 
     def synthesize(self, text: str, *, voice: str = "", speed: float = 1.0) -> Iterator[Float32]:
         """Yield float32 mono chunks in [-1, 1] as they are made, in order.

@@ -39,6 +39,9 @@ GROWTH = 2
 
 LEAD_S, TAIL_S = 0.02, 0.12
 """Silence kept before and after what is said; the tail is the pause between sentences."""
+JOINED_TAIL_S = 0.03
+"""The tail of a text that was cut in the middle of a sentence."""
+_STOPS = tuple(".!?…,;:—。！？")
 _FRAME = SAMPLE_RATE // 100
 _QUIET = 10 ** (-45 / 20)
 _FADE = SAMPLE_RATE // 200
@@ -68,6 +71,7 @@ class Kokoro:
         default = self._known(settings.voice) or default
         self.voices = (default, *sorted(self._styles.keys() - {default}))
         self._turn = threading.Lock()
+        self.incremental = not isinstance(self._model, _Onnx)
         _check_phonemes()
 
     def synthesize(self, text: str, *, voice: str = "", speed: float = 1.0) -> Iterator[Float32]:
@@ -75,6 +79,7 @@ class Kokoro:
         name = self._known(voice) or self.voices[0]
         speed = min(max(speed, SPEEDS[0]), SPEEDS[1])
         scope = current_scope()
+        tail_s = TAIL_S if text.rstrip(" \"'”’)]")[-1:] in _STOPS else JOINED_TAIL_S
         for piece in pieces(phonemes(text, british=name.startswith("b"))):
             ids = [self._model.vocabulary[symbol] for symbol in piece if symbol in self._model.vocabulary]
             if not ids:
@@ -84,7 +89,7 @@ class Kokoro:
                 if scope.cancelled:
                     return
                 sound = self._model.run(ids, style, speed)
-            yield trimmed(sound)
+            yield trimmed(sound, tail_s)
 
     def _known(self, voice: str) -> str | None:
         """The voice meant by a name, ours or OpenAI's; None when it is neither."""
@@ -117,14 +122,14 @@ def _fitting(clause: str) -> Iterator[str]:
         yield clause
 
 
-def trimmed(sound: Float32) -> Float32:
+def trimmed(sound: Float32, tail_s: float = TAIL_S) -> Float32:
     """``sound`` (24 kHz) with only a short silence before and after what is said, and soft edges."""
     frames = sound[: len(sound) // _FRAME * _FRAME].reshape(-1, _FRAME)
     loud = np.flatnonzero(np.abs(frames).max(axis=1, initial=0.0) > _QUIET * np.abs(sound).max(initial=0.0))
     if not len(loud):
         return sound
     start = max(0, int(loud[0]) * _FRAME - int(LEAD_S * SAMPLE_RATE))
-    end = min(len(sound), (int(loud[-1]) + 1) * _FRAME + int(TAIL_S * SAMPLE_RATE))
+    end = min(len(sound), (int(loud[-1]) + 1) * _FRAME + int(tail_s * SAMPLE_RATE))
     kept = sound[start:end].copy()
     edge = min(_FADE, len(kept) // 2)
     ramp = np.linspace(0, 1, edge, dtype=np.float32)
@@ -146,8 +151,9 @@ class _Onnx:
     def __init__(self, folder: Path) -> None:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = os.cpu_count() or 1
-        # Spinning threads would take the cores from the recogniser and the language model between runs.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        # Threads that spin within a run make it shorter; between runs they would take the cores from others.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "1")
+        options.add_session_config_entry("session.force_spinning_stop", "1")
         # Every text has another length: remembered allocation patterns only cost memory.
         options.enable_mem_pattern = False
         file = folder if folder.is_file() else next(folder.glob("*.onnx"), folder / "kokoro.onnx")

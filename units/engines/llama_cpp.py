@@ -12,8 +12,10 @@ import dataclasses
 import logging
 import os
 import secrets
+import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,9 @@ PROMPT_CACHE_MIB = 256
 
 PATIENCE = Patience(first=120.0, between=60.0)
 """A busy machine is slow, but there is no network here that could lose an answer."""
+NICE = 10
+"""Priority of llama.cpp's threads on Linux: writing ahead waits while the caller is being understood or the
+voice is at work, since both are what the caller waits for."""
 SAMPLING: dict[str, Any] = {
     "temperature": 0.3,
     "top_p": 0.9,
@@ -86,6 +91,11 @@ class LlamaCpp:
         self._chat.close()
         self._server = None
 
+    def prepare(self, request: Generate) -> None:
+        """Read the prompt into the cache. Cancelling the ambient scope stops it. Raises EngineError."""
+        for _ in self.generate(dataclasses.replace(request, max_output_tokens=1)):
+            pass
+
     def generate(self, request: Generate) -> Iterator[Piece]:
         """Stream the answer. Closing the iterator, or cancelling the ambient scope, stops the model."""
         request = dataclasses.replace(request, history=recent(request.history, HISTORY_CHARACTERS))
@@ -99,13 +109,21 @@ class LocalServer:
     def __init__(self, path: Path, device: str) -> None:
         self.api_key = secrets.token_urlsafe(24)
         try:
-            self._native = xllamacpp.Server(parameters(path, device, self.api_key))
+            with ThreadPoolExecutor(1, "llama.cpp starter") as executor:
+                self._native = executor.submit(_start, parameters(path, device, self.api_key)).result()
         except RuntimeError as error:
             raise EngineUnavailable(
                 f"llama.cpp could not load {path} ({error}); is it a complete GGUF file?"
             ) from error
         self.base_url = f"{self._native.listening_address}/v1"
         logger.info("llama.cpp serves %s at %s", path.name, self.base_url)
+
+
+def _start(params: Any) -> Any:
+    """Start the server from a thread of low priority: on Linux those that it starts inherit it."""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+    return xllamacpp.Server(params)
 
 
 _lock = threading.Lock()
@@ -163,11 +181,7 @@ def parameters(path: Path, device: str, api_key: str) -> Any:
     if device == "cpu":
         params.n_gpu_layers = 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    # The threads of one step wait for each other in a busy loop, so a single one that has to share its
-    # core slows all of them down tenfold. Reading a prompt comes before anybody speaks and may have every
-    # core; writing the answer leaves one to the voice that speaks it.
-    params.cpuparams_batch.n_threads = cores
-    params.cpuparams.n_threads = max(1, cores - 1)
+    params.cpuparams_batch.n_threads = params.cpuparams.n_threads = cores
     for work in (params.cpuparams, params.cpuparams_batch):
         # Polling threads would take the cores from the voice that speaks meanwhile.
         work.poll = 0

@@ -30,7 +30,7 @@ from units.realtime.schema import (
 
 Wire = dict[str, Any]
 
-SOFT_END_MS = 200
+SOFT_END_MS = 96
 """Silence after which an utterance is transcribed and answered on speculation."""
 
 _TURN_DETECTION: dict[str, Wire] = {

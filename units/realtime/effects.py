@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from units.messages import Audio, Clear, Commit, Generate, Int16, Listen, Say
+from units.messages import Audio, Clear, Commit, Generate, Int16, Listen, Prepare, Say
 from units.scope import CancelScope
 
 
@@ -21,7 +21,7 @@ class Submit:
     """Give this work to the mouth, under ``scope``."""
 
     scope: CancelScope
-    work: Generate | Say
+    work: Generate | Say | Prepare
 
 
 @dataclass(frozen=True, slots=True)

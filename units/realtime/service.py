@@ -29,6 +29,7 @@ from units.messages import (
     Failed,
     Generate,
     Message,
+    Prepare,
     Say,
     SpeechEnded,
     SpeechPaused,
@@ -40,6 +41,7 @@ from units.messages import (
     TranscriptDelta,
     TranscriptFailed,
     TranscriptFinal,
+    TranscriptGuess,
 )
 from units.playout import Heard
 from units.realtime.config import ResponseConfig, SessionConfig
@@ -81,6 +83,8 @@ class ServiceConfig:
     live_transcripts: bool = True
     apology: str = "Sorry, something went wrong. Please try again."
     """Spoken when the model fails."""
+    prepares: bool = False
+    """The model can read a prompt ahead of being asked."""
     expires_in: int = 3600
     """Length of a session, in seconds."""
 
@@ -117,6 +121,7 @@ class RealtimeService:
         self._deferred: list[Event] = []  # response.create that waits for the words of a manual turn
         self._commits = 0  # manual commits that the ears have not answered yet
         self._unanswered = False  # a turn ended while a response was not to be interrupted
+        self._preparing: CancelScope | None = None
         self._handlers: dict[str, Callable[[Event], Step]] = {
             "session.update": self._session_update,
             "input_audio_buffer.append": self._input_append,
@@ -245,6 +250,8 @@ class RealtimeService:
                 yield from self._committed(body)
             case TranscriptDelta(turn, text):
                 yield from self._live_transcript(turn, text)
+            case TranscriptGuess(turn, text):
+                yield from self._prepare(turn, text)
             case TranscriptFinal(turn, revision, text, seconds):
                 yield from self._transcribed(self._turns.transcribed(turn, revision, text, seconds))
             case TranscriptFailed(turn, revision, reason):
@@ -327,6 +334,22 @@ class RealtimeService:
                 "delta": text,
             }
 
+    def _prepare(self, number: int, guess: str) -> Step:
+        """Have the model read what it will be asked, as far as it is known. All but the last word is."""
+        turn = self._turns.known(number)
+        if turn is None or turn.committed or not self._config.prepares or not self._may_answer:
+            return
+        self._stop_preparing()
+        self._preparing = CancelScope("preparing", self.scope)
+        config = self.session.response()
+        said = Message("user", guess.rpartition(" ")[0])
+        yield Submit(self._preparing, Prepare(_request(config, (*self.conversation.history(), said))))
+
+    def _stop_preparing(self) -> None:
+        if self._preparing is not None:
+            self._preparing.cancel()
+            self._preparing = None
+
     def _transcribed(self, turn: Turn | None) -> Step:
         if turn is None or turn.text is None:
             return
@@ -396,6 +419,7 @@ class RealtimeService:
     # --- responses -------------------------------------------------------------------------------
 
     def _new_response(self, config: ResponseConfig) -> Response:
+        self._stop_preparing()
         id = self._new_id("resp")
         scope = CancelScope(id, self.scope)
         conversation = None if config.out_of_band else self.conversation

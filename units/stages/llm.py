@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 
-from units.engines.base import LanguageModel
-from units.messages import Begin, Finish, Generate, Say, Token, ToolCall
+from units.engines.base import EngineError, LanguageModel
+from units.messages import Begin, Finish, Generate, Prepare, Say, Token, ToolCall
+
+logger = logging.getLogger(__name__)
 
 
 def answer(
-    requests: Iterable[Generate | Say], engine: LanguageModel
+    requests: Iterable[Generate | Say | Prepare], engine: LanguageModel
 ) -> Iterator[Begin | Token | ToolCall | Finish]:
     """Yield each answer as the engine streams it, opened by Begin and closed by one Finish."""
     for request in requests:
+        if isinstance(request, Prepare):
+            _prepare(request, engine)
+            continue
         yield Begin(request.voice)
         if isinstance(request, Say):
             yield Token(request.text)
@@ -29,6 +35,16 @@ def answer(
         finally:
             _close(tokens)
         yield finish
+
+
+def _prepare(request: Prepare, engine: LanguageModel) -> None:
+    prepare = getattr(engine, "prepare", None)
+    if prepare is None:
+        return
+    try:
+        prepare(request.request)
+    except EngineError as error:
+        logger.debug("the model was not prepared: %s", error)
 
 
 def _close(tokens: Iterator[object]) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from units.messages import Transcribed, TranscriptDelta, TranscriptFailed, TranscriptFinal
+from units.messages import Transcribed, TranscriptDelta, TranscriptFailed, TranscriptFinal, TranscriptGuess
 
 
 def notify(
     hypotheses: Iterable[Transcribed],
-) -> Iterator[TranscriptDelta | TranscriptFinal | TranscriptFailed]:
+) -> Iterator[TranscriptDelta | TranscriptGuess | TranscriptFinal | TranscriptFailed]:
     """Yield appending deltas and, for each final hypothesis, the whole transcript.
 
     The deltas of a turn are a prefix of its transcript unless the recogniser changed its mind about
@@ -29,7 +29,9 @@ def notify(
         if not hypothesis.final and len(agreed) > len(announced) and agreed.startswith(announced):
             yield TranscriptDelta(turn, agreed[len(announced) :])
             announced = agreed
-        if hypothesis.final:
+        if not hypothesis.final:
+            yield TranscriptGuess(turn, hypothesis.text)
+        else:
             yield TranscriptFinal(turn, hypothesis.revision, hypothesis.text, hypothesis.seconds)
 
 

@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 
 from units.engines.base import EngineError, SpeechToText
 from units.messages import EAR_RATE, Speech, Transcribed, TranscriptFailed
 
+_REST = 3.0
+"""After a live pass the recogniser rests this many times as long as the pass took: a final pass would have
+to wait for it."""
+
 
 def transcribe(
-    utterances: Iterable[Speech], engine: SpeechToText
+    utterances: Iterable[Speech], engine: SpeechToText, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Transcribed | TranscriptFailed]:
-    """Yield what was said in each utterance; the settled beginning of a long turn is put in front."""
-    turn, settled = 0, ""
+    """Yield what was said in each utterance; the settled beginning of a long turn is put in front.
+
+    ``clock`` gives seconds; it only spaces out live transcripts.
+    """
+    turn, settled, rested = 0, "", clock()
     for speech in utterances:
         if speech.turn != turn:
             turn, settled = speech.turn, ""
-        if speech.superseded.cancelled or (speech.purpose == "live" and not engine.live):
+        began = clock()
+        live = speech.purpose == "live"
+        if speech.superseded.cancelled or (live and (not engine.live or began < rested)):
             continue
         try:
             heard = engine.transcribe(speech.samples, language=speech.language).text.strip()
         except EngineError as error:
-            if speech.purpose != "live":
+            if not live:
                 yield TranscriptFailed(turn, speech.revision, str(error))
             continue
         text = f"{settled} {heard}".strip()
+        if live:
+            rested = clock() + _REST * (clock() - began)
         if speech.purpose == "settled":
             settled = text
         seconds = (speech.before + len(speech.samples)) / EAR_RATE

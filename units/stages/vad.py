@@ -1,6 +1,7 @@
 """Voice activity: from a stream of sound to turns.
 
-A turn starts with two loud chunks in a row and ends with silence. At a soft end, earlier than the end,
+A turn starts with two loud chunks in a row and ends with silence, which is taken to begin where the sound
+fell silent rather than where the detector noticed. At a soft end, earlier than the end,
 what was said so far is sent to the recogniser on speculation; if the caller goes on, the next soft end
 sends it again, longer. All times are counted in samples, so the same sound gives the same turns.
 """
@@ -37,6 +38,15 @@ _STEADY = 2
 
 _HYSTERESIS = 0.15
 """Speech goes on until the probability is this much below the threshold (as silero's own iterator has it)."""
+
+_LAG = 2 * CHUNK
+"""A detector may go on hearing speech for this long after the sound has stopped."""
+
+_FAINT = 1e-3
+"""Power, relative to the loudest of the turn, below which sound is taken for silence in that lag (-30 dB)."""
+
+_BLOCK = 128
+"""Samples over which power is measured: 8 ms."""
 
 _TAIL = EAR_RATE // 5
 """Silence left at the end of an utterance for the recogniser, in samples."""
@@ -98,6 +108,7 @@ class _Ear:
         self._revision = 0
         self._loud = 0  # loud chunks in a row
         self._quiet = 0  # samples of silence since the last speech
+        self._loudest = 0.0  # power of the turn's loudest block
         self._paused = False
         self._fresh = 0  # samples since the last live transcript
         self._said = 0  # samples of the turn that were settled
@@ -141,7 +152,8 @@ class _Ear:
 
     def _follow(self) -> Iterator[Speech | Notice]:
         resumed = self._loud >= (_STEADY if self._paused else 1)
-        self._quiet = 0 if resumed else self._quiet + CHUNK
+        self._loudest = max(self._loudest, float(_powers(self._kept[-1:]).max()))
+        self._quiet = 0 if resumed else (self._quiet or self._silence_before()) + CHUNK
         self._fresh += CHUNK
         if not self._quiet:
             yield from self._go_on()
@@ -151,6 +163,12 @@ class _Ear:
             yield self._settle()
         if self._quiet >= self._samples(self._rules.silence_ms):
             yield from self._end()
+
+    def _silence_before(self) -> int:
+        """Samples of silence that the detector took for speech before it noticed, at most ``_LAG``."""
+        powers = _powers(self._kept[-1 - _LAG // CHUNK : -1])
+        audible = np.flatnonzero(powers > self._loudest * _FAINT)
+        return (len(powers) - 1 - int(audible[-1] if len(audible) else -1)) * _BLOCK
 
     def _go_on(self) -> Iterator[Speech | Notice]:
         if self._paused:
@@ -233,6 +251,13 @@ class _Ear:
     @staticmethod
     def _samples(ms: int) -> int:
         return ms * EAR_RATE // 1000
+
+
+def _powers(chunks: list[Float32]) -> Float32:
+    """Mean power of each block."""
+    sound = np.concatenate(chunks) if chunks else np.zeros(_BLOCK, np.float32)
+    powers: Float32 = np.square(sound).reshape(-1, _BLOCK).mean(axis=1)
+    return powers
 
 
 def _ms(samples: int) -> int:
