@@ -238,22 +238,27 @@ async def test_invariants_1_to_8_hold_whatever_callers_do(seed: int) -> None:
 
 async def test_random_callers_meet_every_outcome() -> None:
     """The interleavings are worth something: all of what can happen to a response happens."""
-    results = await improvised(99)
-    events = [event for caller, _ in results for event in caller.events]
-    outcomes = Counter(
-        (event["response"]["status"], (event["response"]["status_details"] or {}).get("reason"))
-        for event in events
-        if event["type"] == "response.done"
-    )
-    assert {*outcomes} >= {
+    wanted = {
         ("completed", None),
         ("cancelled", "client_cancelled"),
         ("cancelled", "turn_detected"),
         ("failed", None),
+        "conversation.item.truncated",
+        "output_audio_buffer.stopped",
     }
-    kinds = {event["type"] for event in events}
-    assert "conversation.item.truncated" in kinds
-    assert "output_audio_buffer.stopped" in kinds
+    met: set[Any] = set()
+    for seed in range(99, 109):  # which of them one seed meets depends on how the threads run, too
+        for caller, _ in await improvised(seed):
+            met |= {event["type"] for event in caller.events}
+            met |= {_outcome(event) for event in caller.events if event["type"] == "response.done"}
+        if met >= wanted:
+            return
+    raise AssertionError(f"never met: {wanted - met}")
+
+
+def _outcome(done: dict[str, Any]) -> tuple[str, str | None]:
+    response = done["response"]
+    return response["status"], (response["status_details"] or {}).get("reason")
 
 
 class UngatedService(RealtimeService):

@@ -32,7 +32,7 @@ _ABBREVIATION = re.compile(
     r"(?:\b(?:Mr|Mrs|Ms|Dr|Prof|St|vs|etc|e\.g|i\.e|approx|No|Fig|Jr|Sr)|\b[A-Z]|(?:^|\s)\d{1,3})\.\s+$"
 )
 
-FIRST_MIN = 8
+FIRST_MIN = 10
 """Characters that the first piece must have to be worth speaking by itself."""
 
 PIECE_MAX = 240
@@ -46,6 +46,9 @@ _JOINTS = frozenset(
     )
 )
 """English words before which a sentence bears a short pause better than elsewhere."""
+
+_JOINT_FROM = 0.6
+"""A piece is not cut at a joint before this share of its limit: the next one would not be ready in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +142,7 @@ def _best_cut(text: str, limit: int) -> int:
     if clauses and clauses[-1] >= FIRST_MIN:
         return clauses[-1]
     gaps = [at + 1 for at in range(FIRST_MIN - 1, limit) if text[at] == " "]
-    joints = [gap for gap in gaps if _whole_word(text, gap) in _JOINTS]
+    joints = [gap for gap in gaps if gap >= limit * _JOINT_FROM and _whole_word(text, gap) in _JOINTS]
     return joints[-1] if joints else gaps[-1] if gaps else text.rfind(" ", 0, limit) + 1 or limit
 
 

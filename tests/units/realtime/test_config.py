@@ -9,7 +9,7 @@ import pytest
 
 from tests.protocol.validate_event import Validator
 from units.messages import Listen, Tool, Voice
-from units.realtime.config import SessionConfig
+from units.realtime.config import SOFT_END_MS, SessionConfig
 from units.realtime.errors import ProtocolError
 
 Wire = dict[str, Any]
@@ -214,11 +214,11 @@ def listen(**turn_detection: Any) -> Listen:
 
 
 def test_the_ears_are_told_how_to_listen() -> None:
-    assert session().listen(live=True) == Listen(live=False)
+    assert session().listen(live=True) == Listen(soft_end_ms=SOFT_END_MS, live=False)
     assert listen(type="server_vad", silence_duration_ms=900, threshold=0.3) == Listen(
-        threshold=0.3, silence_ms=900, live=False
+        threshold=0.3, silence_ms=900, soft_end_ms=SOFT_END_MS, live=False
     )
-    assert listen(type="server_vad", silence_duration_ms=100).soft_end_ms == 100
+    assert listen(type="server_vad", silence_duration_ms=90).soft_end_ms == 90
     assert listen(type="semantic_vad", eagerness="low").silence_ms > listen(type="semantic_vad").silence_ms
     assert not listen().turn_detection
 

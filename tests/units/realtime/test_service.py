@@ -19,6 +19,7 @@ from units.messages import (
     Finish,
     Generate,
     Message,
+    Prepare,
     Say,
     SpeechEnded,
     SpeechPaused,
@@ -28,6 +29,7 @@ from units.messages import (
     TextFinished,
     TranscriptFailed,
     TranscriptFinal,
+    TranscriptGuess,
 )
 from units.playout import Heard
 from units.realtime.effects import Close, FlushPlayout, Hear, Play, SendEvent, Submit
@@ -40,9 +42,10 @@ HI = {"type": "message", "role": "user", "content": [{"type": "input_text", "tex
 class Driver:
     """Hands things to a service and keeps what it wants done."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, prepares: bool = False) -> None:
         self.scope = CancelScope("session")
-        self.service = RealtimeService(self.scope, ServiceConfig(apology="Sorry."), now=1_000.0)
+        config = ServiceConfig(apology="Sorry.", prepares=prepares)
+        self.service = RealtimeService(self.scope, config, now=1_000.0)
         self.effects: list[Any] = []
         self.heard: list[Heard] = []  # what the next flush answers
         self.problems = Problems()
@@ -394,3 +397,39 @@ def test_a_cancelled_session_hears_nothing(driver: Driver) -> None:
     before = len(driver.effects)
     driver.ears(*PAUSED)
     assert len(driver.effects) == before
+
+
+def preparing(driver: Driver) -> list[Submit]:
+    return [each for each in driver.effects if isinstance(each, Submit) and isinstance(each.work, Prepare)]
+
+
+def reading_ahead() -> Driver:
+    return Driver(prepares=True)
+
+
+def test_the_model_reads_what_is_certain_while_the_caller_still_speaks() -> None:
+    driver = reading_ahead()
+    driver.ears(SpeechStarted(1, 0), TranscriptGuess(1, "what is the wea"))
+    (work,) = preparing(driver)
+    assert isinstance(work.work, Prepare)
+    assert work.work.request.history == (Message("user", "what is the"),)
+
+
+def test_reading_ahead_stops_when_more_is_known_or_an_answer_is_wanted() -> None:
+    driver = reading_ahead()
+    driver.ears(SpeechStarted(1, 0), TranscriptGuess(1, "what is"), TranscriptGuess(1, "what is the weather"))
+    first, second = preparing(driver)
+    assert first.scope.cancelled
+    assert not second.scope.cancelled
+    driver.ears(SpeechPaused(1, 1, 900), TranscriptFinal(1, 1, "what is the weather", 1.0))
+    assert second.scope.cancelled
+
+
+def test_nothing_is_read_ahead_for_a_model_that_cannot_or_an_answer_that_will_not_be() -> None:
+    driver = Driver()
+    driver.ears(SpeechStarted(1, 0), TranscriptGuess(1, "what is the"))
+    assert preparing(driver) == []
+    driver = reading_ahead()
+    driver.configure(audio={"input": {"turn_detection": {"type": "server_vad", "create_response": False}}})
+    driver.ears(SpeechStarted(1, 0), TranscriptGuess(1, "what is the"))
+    assert preparing(driver) == []

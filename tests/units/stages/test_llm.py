@@ -3,7 +3,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.units.odd_engines import GatedLLM
-from units.messages import Begin, Finish, Generate, Say, Token, ToolCall, Voice
+from units.engines.base import EngineError
+from units.messages import Begin, Finish, Generate, Prepare, Say, Token, ToolCall, Voice
 from units.stages.llm import answer
 
 VOICE = Voice("tone")
@@ -38,3 +39,31 @@ def test_closing_the_stage_closes_the_engines_iterator() -> None:
     assert [next(stage), next(stage)] == [Begin(VOICE), Token("Well, ")]
     stage.close()  # type: ignore[attr-defined]
     assert engine.closed == 1
+
+
+class Reading(Saying):
+    """Reads prompts ahead."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        super().__init__(Token("yes"))
+        self.fails = fails
+        self.read: list[Generate] = []
+
+    def prepare(self, request: Generate) -> None:
+        self.read.append(request)
+        if self.fails:
+            raise EngineError("busy")
+
+
+def test_a_model_that_can_read_ahead_is_given_the_prompt_and_says_nothing() -> None:
+    model = Reading()
+    assert [*answer([Prepare(REQUEST)], model)] == []
+    assert model.read == [REQUEST]
+
+
+def test_failing_to_read_ahead_costs_nothing() -> None:
+    assert [*answer([Prepare(REQUEST), REQUEST], Reading(fails=True))][1:] == [Token("yes"), Finish()]
+
+
+def test_a_model_that_cannot_read_ahead_is_left_alone() -> None:
+    assert [*answer([Prepare(REQUEST)], Saying(Token("never")))] == []

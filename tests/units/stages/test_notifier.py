@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from units.messages import Transcribed, TranscriptDelta, TranscriptFinal
+from units.messages import Transcribed, TranscriptDelta, TranscriptFinal, TranscriptGuess
 from units.stages.notifier import notify
 
 
@@ -37,6 +37,7 @@ def test_a_recogniser_that_changes_its_mind_takes_nothing_back() -> None:
 
 def test_the_final_words_are_given_whole_even_when_empty() -> None:
     assert [*notify([live("the"), final("the cat"), final("", 2)])] == [
+        TranscriptGuess(1, "the"),
         TranscriptFinal(1, 1, "the cat", 1.0),
         TranscriptFinal(2, 1, "", 1.0),
     ]

@@ -18,7 +18,7 @@ from units.messages import (
     ToolCalled,
     Voice,
 )
-from units.stages.output import FIRST_MAX, PIECE_MAX, cut, process
+from units.stages.output import GROWING, PIECE_MAX, SENTENCES, Cutter, Pacing, process
 
 VOICE = Voice("tone")
 
@@ -78,7 +78,7 @@ def test_the_first_piece_is_a_clause_that_comes_before_the_sentence_is_complete(
 
 def test_without_punctuation_the_first_piece_is_cut_at_a_word() -> None:
     first, *_ = sentences("word " * 40)
-    assert len(first) <= FIRST_MAX
+    assert len(first) <= SENTENCES.first
     assert first.endswith(" ")
 
 
@@ -134,7 +134,23 @@ def test_no_text_is_lost_or_invented(text: str, cuts: list[int]) -> None:
     assert shown[len(said) :].strip() == ""
 
 
-@given(_text, st.booleans())
-def test_pieces_and_rest_concatenate_to_the_text(text: str, first: bool) -> None:
-    pieces, rest = cut(text, first=first)
+@given(_text, st.sampled_from([SENTENCES, GROWING]))
+def test_pieces_and_rest_concatenate_to_the_text(text: str, pacing: Pacing) -> None:
+    pieces, rest = Cutter(pacing).cut(text)
     assert "".join(pieces) + rest == text
+
+
+@given(_text)
+def test_growing_pieces_keep_to_their_limits(text: str) -> None:
+    pieces, rest = Cutter(GROWING).cut(text)
+    limits = GROWING.limits()
+    assert all(len(piece.rstrip()) <= next(limits) for piece in pieces)
+    assert len(rest) <= next(limits)
+
+
+def test_a_voice_that_is_slow_to_start_gets_a_short_piece_first() -> None:
+    pieces, rest = Cutter(GROWING).cut(
+        "I would be very happy to tell you about the sea and the old harbour of Oslo"
+    )
+    assert pieces == ["I would be very ", "happy to tell you ", "about the sea and the old "]
+    assert rest == "harbour of Oslo"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from tests.units.odd_engines import FailingSTT
@@ -75,3 +77,22 @@ def test_a_failing_engine_fails_that_utterance_only() -> None:
         TranscriptFailed(1, 1, "the recogniser is not well"),
         Transcribed(2, 1, "hello again", True, 1.0),
     ]
+
+
+def test_live_passes_rest_so_that_a_final_one_seldom_waits() -> None:
+    class Slow:
+        live = True
+
+        def transcribe(self, samples: Float32, *, language: str = "") -> Transcription:
+            now[0] += 0.3
+            return Transcription("word")
+
+    now = [0.0]
+
+    def heard() -> Iterator[Speech]:
+        for second in range(8):
+            now[0] = float(second)
+            yield Speech(1, 0, np.zeros(16_000, np.float32), "live", CancelScope("utterance"))
+
+    made = [*transcribe(heard(), Slow(), lambda: now[0])]
+    assert len(made) == 4

@@ -216,3 +216,29 @@ def test_the_language_of_the_session_goes_with_its_speech() -> None:
 def test_sound_before_a_commit_is_kept_for_five_minutes_at_most() -> None:
     outputs = heard(Listen(turn_detection=False), *[quiet(100)] * 100, Commit("a"))
     assert outputs[0].audio_ms == pytest.approx(300_000, abs=2 * CHUNK_MS)
+
+
+def test_silence_begins_where_the_sound_stops_not_where_the_detector_notices() -> None:
+    class Late:
+        """Goes on hearing speech for two chunks after the sound has stopped, as recurrent models do."""
+
+        def __init__(self) -> None:
+            self.left = 0
+
+        def open(self) -> Late:
+            return Late()
+
+        def probability(self, chunk: Float32) -> float:
+            self.left = 3 if np.abs(chunk).max() > 0.01 else self.left - 1
+            return 1.0 if self.left > 0 else 0.0
+
+        def reset(self) -> None:
+            self.left = 0
+
+    spoken = np.full(20 * CHUNK, 0.3, np.float32) * np.sign(np.sin(np.arange(20 * CHUNK)))
+    sound = np.concatenate([spoken.astype(np.float32), np.zeros(40 * CHUNK, np.float32)])
+    outputs = [*detect_turns([Listen(soft_end_ms=96, silence_ms=320), Pcm(sound)], Late())]
+    paused = next(each for each in outputs if isinstance(each, SpeechPaused))
+    ended = next(each for each in outputs if isinstance(each, SpeechEnded))
+    assert paused.audio_end_ms == 640
+    assert ended.audio_end_ms == 640 + 320
