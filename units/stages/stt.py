@@ -9,8 +9,8 @@ from units.engines.base import EngineError, SpeechToText
 from units.messages import EAR_RATE, Speech, Transcribed, TranscriptFailed
 
 _REST = 3.0
-"""After a live pass the recogniser rests this many times as long as the pass took: a final pass would have
-to wait for it."""
+"""After a live pass no other is made of the next sound, this many times as long as the pass took: a final
+pass would have to wait for it."""
 
 
 def transcribe(
@@ -18,16 +18,17 @@ def transcribe(
 ) -> Iterator[Transcribed | TranscriptFailed]:
     """Yield what was said in each utterance; the settled beginning of a long turn is put in front.
 
-    ``clock`` gives seconds; it only spaces out live transcripts.
+    ``clock`` gives seconds; it only says how long a live pass took.
     """
-    turn, settled, rested = 0, "", clock()
+    turn, settled, rested = 0, "", 0.0
     for speech in utterances:
         if speech.turn != turn:
-            turn, settled = speech.turn, ""
-        began = clock()
+            turn, settled, rested = speech.turn, "", 0.0
         live = speech.purpose == "live"
-        if speech.superseded.cancelled or (live and (not engine.live or began < rested)):
+        seconds = (speech.before + len(speech.samples)) / EAR_RATE
+        if speech.superseded.cancelled or (live and (not engine.live or seconds < rested)):
             continue
+        began = clock()
         try:
             heard = engine.transcribe(speech.samples, language=speech.language).text.strip()
         except EngineError as error:
@@ -36,8 +37,7 @@ def transcribe(
             continue
         text = f"{settled} {heard}".strip()
         if live:
-            rested = clock() + _REST * (clock() - began)
+            rested = seconds + _REST * (clock() - began)
         if speech.purpose == "settled":
             settled = text
-        seconds = (speech.before + len(speech.samples)) / EAR_RATE
         yield Transcribed(turn, speech.revision, text, speech.purpose == "final", seconds)

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from tests.units.odd_engines import FailingSTT
@@ -84,15 +82,14 @@ def test_live_passes_rest_so_that_a_final_one_seldom_waits() -> None:
         live = True
 
         def transcribe(self, samples: Float32, *, language: str = "") -> Transcription:
-            now[0] += 0.3
+            now[0] += 0.4
             return Transcription("word")
 
     now = [0.0]
 
-    def heard() -> Iterator[Speech]:
-        for second in range(8):
-            now[0] = float(second)
-            yield Speech(1, 0, np.zeros(16_000, np.float32), "live", CancelScope("utterance"))
-
-    made = [*transcribe(heard(), Slow(), lambda: now[0])]
-    assert len(made) == 4
+    growing = [
+        Speech(1, 0, np.zeros(second * EAR_RATE, np.float32), "live", CancelScope("utterance"))
+        for second in range(1, 9)
+    ]
+    made = [*transcribe(growing, Slow(), lambda: now[0])]
+    assert [each.seconds for each in made if isinstance(each, Transcribed)] == [1, 3, 5, 7]
