@@ -139,7 +139,7 @@ class UnitPool:
             return
         dead.on_released = dead.on_idle = dead.on_died = _ignore
         dead.stop()
-        self._retired.append(dead)
+        self._retired = [unit for unit in self._retired if unit.join(0)] + [dead]
         slot.unit = self._build(dead.index)
         slot.move(UnitState.IDLE)
         if self._open:

@@ -137,8 +137,10 @@ class Session:
         self._run(self.service.playout_stopped, heard)
 
     def _set_timer(self) -> None:
-        delay = max(0.0, self.service.deadline - time.time())
+        delay = max(0.1, self.service.deadline - time.time())
         self._timer = asyncio.get_running_loop().call_later(delay, self._on_timer)
 
     def _on_timer(self) -> None:
-        self._run(self.service.handle_timer, time.time() + 1)
+        self._run(self.service.handle_timer, time.time())
+        if not self.closed:  # the wall clock was set back meanwhile
+            self._set_timer()

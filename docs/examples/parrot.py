@@ -12,8 +12,8 @@ class Parrot:
         self.greeting = settings.model or "You said:"
 
     def generate(self, request: Generate) -> Iterator[Token | Finish]:
-        said = [entry.text for entry in request.history if isinstance(entry, Message)]
-        for word in [self.greeting, *said[-1].split()]:
+        said = [m.text for m in request.history if isinstance(m, Message) and m.role == "user"]
+        for word in [self.greeting, *(said[-1] if said else "nothing").split()]:
             yield Token(word + " ")
         yield Finish()
 

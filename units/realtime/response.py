@@ -58,6 +58,8 @@ class Response:
         self.failure: str | None = None
         self.apologised = False
         self.message: Item | None = None
+        self.seconds = 0.0
+        """How much speech has been made."""
         self.queued_text = ""
         """The beginning of the transcript that is in the playout or was heard."""
         self.heard_text: str | None = None
@@ -89,6 +91,7 @@ class Response:
             yield from self._open_message()
         assert self.message is not None
         self.queued_text += audio.text
+        self.seconds += len(audio.samples) / audio.rate
         yield Play(self.id, self.message["id"], audio)
 
     def add_call(self, call: ToolCall) -> Iterator[Wire]:

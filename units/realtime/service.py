@@ -27,6 +27,7 @@ from units.messages import (
     End,
     Envelope,
     Failed,
+    Finish,
     Generate,
     Message,
     Prepare,
@@ -63,6 +64,9 @@ from units.scope import CancelScope
 from units.turns import SpeculativeTurnTracker, Turn
 
 logger = logging.getLogger(__name__)
+
+LONGEST_ANSWER = 600.0
+"""Seconds of speech after which a response is incomplete: made speech waits in memory until it is heard."""
 
 Step = Iterator[Effect | dict[str, Any]]
 """Effects, and server events still without their ``event_id``."""
@@ -470,6 +474,9 @@ class RealtimeService:
             case Audio() if response.heard_text is None:
                 yield from response.add_audio(body)
                 self._listen_to(response)
+                if response.seconds > LONGEST_ANSWER:
+                    response.finish_reason = Finish("length")
+                    yield from self._finish(response, *_outcome(response))
             case ToolCalled(call):
                 yield from response.add_call(call)
             case TextFinished(finish):

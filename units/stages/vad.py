@@ -226,7 +226,7 @@ class _Ear:
     def commit(self, item_id: str) -> Iterator[Speech | Notice]:
         """Manual turn: everything since the last commit, clear or turn."""
         sound = np.concatenate([*self._kept, self._rest]) if self._kept else self._rest
-        audio_ms = _ms(len(sound))
+        audio_ms = _ms(self._said + len(sound))
         if not self._speaking:
             self._turn += 1
         yield Committed(item_id, self._turn, self._revision + 1, audio_ms)

@@ -433,3 +433,16 @@ def test_nothing_is_read_ahead_for_a_model_that_cannot_or_an_answer_that_will_no
     driver.configure(audio={"input": {"turn_detection": {"type": "server_vad", "create_response": False}}})
     driver.ears(SpeechStarted(1, 0), TranscriptGuess(1, "what is the"))
     assert preparing(driver) == []
+
+
+def test_an_answer_without_end_is_cut_off() -> None:
+    driver = Driver()
+    driver.do("conversation.item.create", item=HI)
+    driver.do("response.create")
+    ten_minutes = Audio(np.zeros(24_000 * 601, np.int16), 24_000, "On and on ")
+    driver.mouth(TextDelta("On and on and on"), ten_minutes)
+    done = [
+        e.event for e in driver.effects if isinstance(e, SendEvent) and e.event["type"] == "response.done"
+    ]
+    assert [each["response"]["status"] for each in done] == ["incomplete"]
+    assert driver.service.active is None

@@ -242,3 +242,10 @@ def test_silence_begins_where_the_sound_stops_not_where_the_detector_notices() -
     ended = next(each for each in outputs if isinstance(each, SpeechEnded))
     assert paused.audio_end_ms == 640
     assert ended.audio_end_ms == 640 + 320
+
+
+def test_a_commit_right_after_a_long_turn_was_settled_holds_that_turn() -> None:
+    long = loud(28 * EAR_RATE // CHUNK + 1)
+    outputs = [*detect_turns([Listen(), long, Commit("item_1")], ScriptedVad(EngineSettings("scripted")))]
+    committed = next(each for each in outputs if isinstance(each, Committed))
+    assert committed.audio_ms >= 28_000
