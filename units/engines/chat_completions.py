@@ -101,7 +101,8 @@ def assemble(chunks: Iterator[ChatCompletionChunk]) -> Iterator[Piece]:
     """Tokens, complete calls and one Finish out of a stream of chunks.
 
     Reasoning that the server keeps apart is left out. A call that the token limit cut off is dropped.
-    Raises EngineError when the stream holds no answer at all.
+    Raises EngineError when the stream ends without a finish reason: where the end of the connection is
+    the end of the body, nothing else tells an answer from the beginning of one.
     """
     open_call: _OpenCall | None = None
     reason, usage, tokens, calls = "", None, 0, 0
@@ -123,12 +124,14 @@ def assemble(chunks: Iterator[ChatCompletionChunk]) -> Iterator[Piece]:
                 if delta.function is not None:
                     open_call.name = open_call.name or delta.function.name or ""
                     open_call.arguments += delta.function.arguments or ""
-    if open_call is not None and reason != "length":
-        yield open_call.finished()
-    if not (tokens or calls or reason):
+    if not reason:
         if current_scope().cancelled:
             return
-        raise EngineError("The language model ended its answer without having begun it.")
+        if not (tokens or calls):
+            raise EngineError("The language model ended its answer without having begun it.")
+        raise EngineError("The language model server broke off its answer.")
+    if open_call is not None and reason != "length":
+        yield open_call.finished()
     yield _finish(reason, usage, tokens)
 
 

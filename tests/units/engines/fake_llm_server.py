@@ -59,6 +59,13 @@ class Exchange(BaseHTTPRequestHandler):
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
 
+    def begin_unframed(self) -> None:
+        """Begin a stream that ends where the connection ends."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+
     def raw(self, text: str) -> None:
         self.wfile.write(f"{len(text.encode()):x}\r\n".encode() + text.encode() + b"\r\n")
         self.wfile.flush()

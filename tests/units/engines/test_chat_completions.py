@@ -189,6 +189,42 @@ def broken(exchange: Exchange) -> None:
     exchange.reset()
 
 
+def hanging_up_after(*chunks: dict[str, Any]) -> Behaviour:
+    """A server that dies mid-answer, where the end of the connection is the end of the body."""
+
+    def answer(exchange: Exchange) -> None:
+        exchange.begin_unframed()
+        for each in chunks:
+            exchange.wfile.write(f"data: {json.dumps(each)}\n\n".encode())
+        exchange.close_connection = True
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("chunks", "before"),
+    [
+        pytest.param([chunk({"content": "Hel"})], [Token("Hel")], id="text"),
+        pytest.param([tool_delta(0, "a", "f", '{"x": ')], [], id="a call cut short"),
+        pytest.param([tool_delta(0, "a", "f", "{}")], [], id="a call that may be whole"),
+    ],
+)
+def test_an_answer_without_a_finish_reason_was_broken_off(
+    chunks: list[dict[str, Any]], before: list[Token]
+) -> None:
+    got: list[object] = []
+    with serving(hanging_up_after(*chunks)) as server, closing(engine(server.url)) as llm:
+        answer = llm.generate(HI)
+        with pytest.raises(EngineError, match="The language model server broke off its answer"):
+            got.extend(answer)
+    assert got == before
+
+
+def test_an_answer_with_a_finish_reason_is_whole_however_the_connection_ends() -> None:
+    answer = answers(hanging_up_after(chunk({"content": "Hi"}), chunk({}, "stop")))
+    assert answer == [Token("Hi"), Finish("stop", output_tokens=1)]
+
+
 def stalling(exchange: Exchange) -> None:
     exchange.begin()
     exchange.wait_for_the_client_to_leave()
