@@ -68,14 +68,22 @@ class Kokoro:
         self._styles = _load_voices(store)
         british = settings.language.lower() == "en-gb"
         default = DEFAULT_BRITISH_VOICE if british else DEFAULT_VOICE
-        default = self._known(settings.voice) or default
-        self.voices = (default, *sorted(self._styles.keys() - {default}))
+        self.voices = self._default_first(default)
+        if settings.voice:
+            chosen = self._known(settings.voice)
+            if chosen is None:
+                known = ", ".join(self.voices)
+                raise EngineUnavailable(f"There is no voice {settings.voice!r}; choose one of: {known}.")
+            self.voices = self._default_first(chosen)
         self._turn = threading.Lock()
         self.incremental = not isinstance(self._model, _Onnx)
         _check_phonemes()
 
     def synthesize(self, text: str, *, voice: str = "", speed: float = 1.0) -> Iterator[Float32]:
-        """Yield float32 mono at 24 kHz, a piece at a time. Raises EngineError."""
+        """Yield float32 mono at 24 kHz, a piece at a time. Raises EngineError.
+
+        A voice that is not known is the default: clients may ask for voices of other engines.
+        """
         name = self._known(voice) or self.voices[0]
         speed = min(max(speed, SPEEDS[0]), SPEEDS[1])
         scope = current_scope()
@@ -90,6 +98,9 @@ class Kokoro:
                     return
                 sound = self._model.run(ids, style, speed)
             yield trimmed(sound, tail_s)
+
+    def _default_first(self, default: str) -> tuple[str, ...]:
+        return (default, *sorted(self._styles.keys() - {default}))
 
     def _known(self, voice: str) -> str | None:
         """The voice meant by a name, ours or OpenAI's; None when it is neither."""

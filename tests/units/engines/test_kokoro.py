@@ -17,6 +17,7 @@ from units.engines.kokoro import (
     pieces,
     trimmed,
 )
+from units.messages import Float32
 from units.models import CATALOGUE
 
 
@@ -70,3 +71,43 @@ def test_a_file_that_is_no_model_is_named(tmp_path: Path) -> None:
     (tmp_path / "kokoro.onnx").write_bytes(b"not a model")
     with pytest.raises(EngineUnavailable, match=r"kokoro\.onnx is not a Kokoro model"):
         Kokoro(EngineSettings("kokoro", model=str(tmp_path), device="cpu"))
+
+
+class FakeModel:
+    """Notes whose style table it was given: every table below holds one number."""
+
+    vocabulary = dict.fromkeys("abcdefghijklmnopqrstuvwxyz", 1)
+
+    def __init__(self) -> None:
+        self.heard: list[float] = []
+
+    def run(self, ids: list[int], style: Float32, speed: float) -> Float32:
+        self.heard.append(float(style[0, 0]))
+        return np.ones(100, np.float32)
+
+
+@pytest.fixture
+def fake_model(monkeypatch: pytest.MonkeyPatch) -> FakeModel:
+    model = FakeModel()
+    names = ["af_heart", "am_echo", "bf_emma"]
+    styles = {name: np.full((MOST_SYMBOLS, 256), n, np.float32) for n, name in enumerate(names)}
+    monkeypatch.setattr("units.engines.kokoro._load", lambda settings, store: model)
+    monkeypatch.setattr("units.engines.kokoro._load_voices", lambda store: styles)
+    return model
+
+
+@pytest.mark.usefixtures("fake_model")
+def test_a_chosen_voice_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    with pytest.raises(EngineUnavailable, match="no voice 'bob'; choose one of: af_heart, am_echo, bf_emma"):
+        Kokoro(EngineSettings("kokoro", voice="bob"))
+
+
+@pytest.mark.usefixtures("fake_model")
+@pytest.mark.parametrize("voice", ["am_echo", "AM_Echo", "echo"])
+def test_a_chosen_voice_is_the_default(voice: str) -> None:
+    assert Kokoro(EngineSettings("kokoro", voice=voice)).voices == ("am_echo", "af_heart", "bf_emma")
+
+
+def test_a_client_asking_for_a_voice_that_does_not_exist_hears_the_default(fake_model: FakeModel) -> None:
+    assert list(Kokoro(EngineSettings("kokoro", voice="am_echo")).synthesize("Hello.", voice="bob"))
+    assert fake_model.heard == [1.0]
