@@ -45,6 +45,7 @@ Progress = Callable[[int, int], None]
 State = Literal["present", "absent", "partial", "corrupt"]
 
 _STAMP = ".checked.json"
+_FILES = (".gguf", ".onnx", ".bin")
 
 
 def default_root() -> Path:
@@ -95,10 +96,20 @@ class ModelStore:
         return self.root / name
 
     def locate(self, model: str) -> Path:
-        """A local path if ``model`` is one, else :meth:`path`: what engines call with a person's choice."""
+        """A local path if ``model`` is one, else :meth:`path`: what engines call with a person's choice.
+
+        Raises ModelMissing for a path where nothing is, and UnknownModel for what may be a hub id.
+        """
         local = Path(model).expanduser()
-        if model not in self._catalogue and local.exists():
+        if model in self._catalogue:
+            return self.path(model)
+        if local.exists():
             return local
+        if _is_path(model):
+            raise ModelMissing(f"There is no such file or folder: {model}")
+        if "/" in model:
+            known = ", ".join(self._catalogue)
+            raise UnknownModel(f"There is no such file or model: {model}; known models: {known}.")
         return self.path(model)
 
     def verify(self, name: str) -> None:
@@ -237,6 +248,11 @@ def _explained(model: Model, root: Path) -> Iterator[None]:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _is_path(model: str) -> bool:
+    """Whether a person who wrote this can only have meant a file or folder, not ``owner/name`` on a hub."""
+    return model.endswith(_FILES) or model.startswith(("/", "~", ".")) or model.count("/") > 1
 
 
 def _label(source: Web | Parts) -> str:

@@ -247,6 +247,18 @@ def test_a_local_path_is_taken_as_it_is(tmp_path: Path) -> None:
     assert store(tmp_path).locate(str(tmp_path)) == tmp_path
 
 
+@pytest.mark.parametrize("path", ["/nope/x.gguf", "x.gguf", "~/nope", "./nope", "a/b/c", "nope/x.onnx"])
+def test_a_path_where_nothing_is_is_called_no_such_file(tmp_path: Path, path: str) -> None:
+    with pytest.raises(ModelMissing, match="no such file") as caught:
+        store(tmp_path).locate(path)
+    assert path in str(caught.value)
+
+
+def test_what_may_be_a_hub_id_is_an_unknown_model_and_no_such_file(tmp_path: Path) -> None:
+    with pytest.raises(UnknownModel, match="no such file or model: owner/name; known models: small"):
+        store(tmp_path).locate("owner/name")
+
+
 def test_the_folder_is_chosen_by_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
     monkeypatch.delenv("DUOLOGUE_MODELS_DIR", raising=False)
