@@ -64,6 +64,12 @@ class EventChannel:
         """End the call."""
         self._hang_up(reason)
 
+    def release(self) -> None:
+        """The call has ended: forget the peer, so that nothing keeps either alive."""
+        self._hang_up = _ended
+        if self._channel is not None:
+            self._channel.remove_all_listeners()
+
     def attach(self, channel: RTCDataChannel) -> None:
         """``channel`` has been made by the peer. It may be open already: aiortc hands it over like that."""
         self._channel = channel
@@ -101,6 +107,9 @@ class EventChannel:
         if size > limit:
             text = _text(_too_large(event, size, limit))
         return text
+
+
+def _ended(_reason: str) -> None: ...
 
 
 def _text(event: Event) -> str:

@@ -73,7 +73,9 @@ class Inbound:
         self._decode: Decode | None = None
         self._payload_type: int | None = None
         self._timeline = Timeline(48_000)
-        self._resampler = av.AudioResampler(format="flt", layout="mono", rate=EAR_RATE)
+        self._resampler: av.AudioResampler | None = av.AudioResampler(
+            format="flt", layout="mono", rate=EAR_RATE
+        )
         self._loop = asyncio.get_running_loop()
         self._watch: asyncio.TimerHandle | None = None
         self._arrived = 0.0
@@ -108,13 +110,17 @@ class Inbound:
             self._frame(frame, frame.pts, frame.samples * rate // frame.sample_rate)
 
     def close(self) -> None:
-        """Hear no more. Idempotent."""
+        """Hear no more, and let go of the native threads of codec and resampler. Idempotent."""
         self._closed = True
+        self._decode = self._resampler = None
+        self._hear = _deaf
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
 
     def _frame(self, frame: av.AudioFrame, timestamp: int, length: int) -> None:
+        if self._closed:
+            return
         now = self._loop.time()
         if self._starved:
             self._starved = False
@@ -127,6 +133,8 @@ class Inbound:
         if gap is None:
             return
         self._silence(gap / self._timeline.rate)
+        if self._resampler is None:
+            return
         frame.pts = None
         for resampled in self._resampler.resample(frame):
             self._hear(np.frombuffer(resampled.planes[0], np.float32, resampled.samples).copy())
@@ -148,6 +156,9 @@ class Inbound:
             self._watch = self._loop.call_later(_CHECK, self._check)
 
 
+def _deaf(_samples: Float32) -> None: ...
+
+
 def _decoder(codec: RTCRtpCodecParameters) -> Decode:
     if codec.mimeType.lower() == "audio/opus":
         return _opus_decoder()
@@ -164,6 +175,7 @@ def _opus_decoder() -> Decode:
     """Opus straight to mono: two thirds of the time that aiortc's stereo decoder takes."""
     context = av.CodecContext.create("libopus", "r")
     context.format, context.layout, context.sample_rate = "s16", "mono", 48_000
+    context.thread_count = 1
 
     def decode(data: bytes, _timestamp: int) -> Sequence[av.AudioFrame]:
         frames: Sequence[av.AudioFrame] = context.decode(av.Packet(data))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -42,6 +42,17 @@ from units.messages import Float32
 
 logger = logging.getLogger(__name__)
 
+_UNUSABLE = (
+    ValueError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    OperationError,
+    InternalError,
+    InvalidAccessError,
+)
+"""What aiortc raises over an offer that does not fit together."""
+
 
 class Transport(Protocol):
     """What a session sends through. Called on the event loop thread only."""
@@ -62,7 +73,7 @@ class Session(Protocol):
     def handle(self, message: str | bytes) -> None:
         """A client event as it was received. Never raises."""
 
-    def close(self) -> None:
+    def close(self, reason: str) -> None:
         """End the session and release its unit. Idempotent."""
 
 
@@ -112,7 +123,7 @@ class _NoSession:
 
     def handle(self, message: str | bytes) -> None: ...
 
-    def close(self) -> None: ...
+    def close(self, reason: str) -> None: ...
 
 
 class Peer:
@@ -140,6 +151,7 @@ class Peer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._inbound: Inbound | None = None
+        self._track: SpeechTrack | None = None
         self._settled = asyncio.Event()
         self._packets = 0
         self._alive = 0.0
@@ -149,7 +161,11 @@ class Peer:
         self._connection.on("datachannel", self._on_datachannel)
         self._connection.on("track", self._on_track)
         self._session: Session = _NoSession()
-        self._session = unit.open(self._channel)
+        session = unit.open(self._channel)
+        if self._closed:
+            session.close("the call has ended")
+        else:
+            self._session = session
 
     @property
     def closed(self) -> bool:
@@ -196,7 +212,10 @@ class Peer:
             self._inbound.close()
         for task in self._tasks:
             task.cancel()
-        self._session.close()
+        if self._track is not None:
+            self._track.stop()
+        session, self._session = self._session, _NoSession()
+        session.close(reason)
         self._taken_apart = self._loop.create_task(self._take_apart(), name=f"close {self.call_id}")
         self._notify(self)
 
@@ -206,22 +225,13 @@ class Peer:
             await asyncio.wait([self._taken_apart])
 
     async def _negotiate(self, offer: Offer) -> None:
-        track = SpeechTrack(self._output) if offer.hears else None
+        track = self._track = SpeechTrack(self._output) if offer.hears else None
         if track is not None:
             self._connection.addTrack(track)
         elif offer.direction is not None:
             self._connection.addTransceiver("audio", "recvonly")
-        try:
+        with _blaming_the_offer():
             await self._connection.setRemoteDescription(RTCSessionDescription(offer.sdp, "offer"))
-        except (
-            ValueError,
-            AssertionError,
-            LookupError,
-            OperationError,
-            InternalError,
-            InvalidAccessError,
-        ) as error:
-            raise OfferError(f"the offer cannot be used: {error}") from error
         if self._connection.sctp is not None:
             _tolerate(self._connection.sctp, self._on_message)
         if track is None:
@@ -229,7 +239,8 @@ class Peer:
         else:
             codec = self._connection.getTransceivers()[0]._codecs[0]
             track.raw = codec.mimeType.lower() != "audio/opus"
-        await self._connection.setLocalDescription()
+        with _blaming_the_offer():
+            await self._connection.setLocalDescription()
 
     def _on_track(self, track: MediaStreamTrack) -> None:
         transceiver: RTCRtpTransceiver = self._connection.getTransceivers()[0]
@@ -312,6 +323,24 @@ class Peer:
                 await self._connection.close()
         except TimeoutError:
             logger.warning("call %s: the connection did not close in time", self.call_id)
+        except (*_UNUSABLE, InvalidStateError, OSError, RuntimeError) as error:
+            logger.warning("call %s: the connection did not close: %r", self.call_id, error)
+        finally:
+            self._connection.remove_all_listeners()
+            self._channel.release()
+            self._inbound = self._track = None
+
+
+@contextlib.contextmanager
+def _blaming_the_offer() -> Iterator[None]:
+    """aiortc checks offers only while it applies them.
+
+    :raises OfferError: in place of whatever it stumbled over.
+    """
+    try:
+        yield
+    except _UNUSABLE as error:
+        raise OfferError(f"the offer cannot be used: {error}") from error
 
 
 async def _read(track: MediaStreamTrack, inbound: Inbound) -> None:

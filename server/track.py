@@ -81,6 +81,7 @@ class OpusEncoder:
         self._codec.layout = "mono"
         self._codec.format = "s16"
         self._codec.bit_rate = BIT_RATE
+        self._codec.thread_count = 1
         self._codec.time_base = _RAW_TIME_BASE
         self._codec.options = {"application": "lowdelay", "frame_duration": "20", "compression_level": "5"}
         self._frame = av.AudioFrame(format="s16", layout="mono", samples=FRAME)
@@ -159,11 +160,11 @@ class SpeechTrack(MediaStreamTrack):  # type: ignore[misc]
 
     def __init__(self, source: SpeechSource) -> None:
         super().__init__()
-        self._speech = Speech(source)
+        self._speech: Speech | None = Speech(source)
         self._pace = Pace()
         self._count = -1
         self._loop = asyncio.get_running_loop()
-        self._encoder = OpusEncoder()
+        self._encoder: OpusEncoder | None = OpusEncoder()
         self._silence = av.Packet(silent_frame())
         self._silence.time_base = _TIME_BASE
         self.raw = False
@@ -177,15 +178,20 @@ class SpeechTrack(MediaStreamTrack):  # type: ignore[misc]
         wait = self._pace.wait(self._loop.time())
         if wait > 0:
             await asyncio.sleep(wait)
-        if self.readyState != "live":
+        if self.readyState != "live" or self._speech is None:
             raise MediaStreamError
         self._count += 1
         samples = self._speech.next()
         return self._raw(samples) if self.raw else self._packet(samples)
 
+    def stop(self) -> None:
+        """Hand out no more, and let go of the native threads of encoder and resampler. Idempotent."""
+        super().stop()
+        self._speech = self._encoder = None
+
     def _packet(self, samples: Int16 | None) -> av.Packet:
         packet = self._silence
-        if samples is not None:
+        if samples is not None and self._encoder is not None:
             packet = self._encoder.encode(samples)
             packet.time_base = _TIME_BASE
         packet.pts = packet.dts = self._count * _STEP

@@ -48,6 +48,7 @@ class FakeSession:
         self.heard: list[Float32] = []
         self.handled: list[str | bytes] = []
         self.closed = asyncio.Event()
+        self.reason: str | None = None
         transport.send({"type": "session.created", "event_id": "event_1"})
 
     def hear(self, samples: Float32) -> None:
@@ -58,7 +59,8 @@ class FakeSession:
         kind = json.loads(message)["type"] if isinstance(message, str) else "bytes"
         self.transport.send({"type": "echo", "of": kind})
 
-    def close(self) -> None:
+    def close(self, reason: str) -> None:
+        self.reason = reason
         self._unit.session = None
         self.closed.set()
 
@@ -76,7 +78,7 @@ class FakeUnit:
         self.session = session = FakeSession(self, transport)
         self.sessions.append(session)
         if self.stillborn:
-            session.close()
+            session.close("internal error")
             transport.close("internal error")
         return session
 

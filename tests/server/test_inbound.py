@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -186,3 +187,15 @@ async def test_frames_of_a_track_are_heard_as_packets_are(ears: Ears) -> None:
 def test_gaps_are_found_from_timestamps(timestamps: list[int], gaps: list[int | None]) -> None:
     timeline = Timeline(48_000)
     assert [timeline.place(x, 960) for x in timestamps] == gaps
+
+
+async def test_a_closed_ear_lets_go_of_its_native_threads_at_once(ears: Ears) -> None:
+    packets = tone(3)
+    before = len(os.listdir("/proc/self/task"))
+    ears.play(packets)
+    assert len(os.listdir("/proc/self/task")) > before
+    ears.inbound.close()
+    assert len(os.listdir("/proc/self/task")) <= before
+    heard = len(ears.heard)
+    ears.play(packets, first=3)
+    assert len(ears.heard) == heard

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 import av
 import numpy as np
@@ -122,3 +123,15 @@ async def test_speech_passes_in_real_time_when_nobody_listens() -> None:
     await asyncio.sleep(0.15)
     assert tone.pulled == 2400
     task.cancel()
+
+
+async def test_a_stopped_track_lets_go_of_its_native_threads_at_once() -> None:
+    track = SpeechTrack(Tone(1.0, 16_000))
+    before = len(os.listdir("/proc/self/task"))
+    for _ in range(3):
+        await track.recv()
+    assert len(os.listdir("/proc/self/task")) > before
+    track.stop()
+    assert len(os.listdir("/proc/self/task")) <= before
+    with pytest.raises(MediaStreamError):
+        await track.recv()
