@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 PATH = "/v1/realtime/calls"
 LEGACY_PATH = "/v1/realtime"
 MAX_BODY = 256 * 1024
+BODY_TIMEOUT = 10.0
+"""Seconds for the whole body to arrive."""
 RETRY_AFTER = "2"
 """Seconds after which a refused client may try again."""
 
@@ -100,7 +102,7 @@ class Calls:
         """Answer an offer: ``application/sdp``, or a form with ``sdp`` and perhaps ``session``."""
         if self._refusing:
             raise Refusal(503, "shutting_down", "The server is shutting down.")
-        offer, session = await _read_body(request)
+        offer, session = await _read_in_time(request)
         peer = self._open()
         answer = None
         try:
@@ -205,6 +207,19 @@ def _answering(
 
 async def _preflight(_request: web.Request) -> web.Response:
     return web.Response(status=204, headers={**CORS, **_PREFLIGHT})
+
+
+async def _read_in_time(request: web.Request) -> tuple[str, str | None]:
+    """:func:`_read_body`, from a client that may be slow or leave."""
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT):
+            return await _read_body(request)
+    except TimeoutError as error:
+        message = f"The body did not arrive within {BODY_TIMEOUT:g} s."
+        raise Refusal(408, "request_timeout", message) from error
+    except ConnectionError as error:
+        logger.info("a client left before its offer had arrived")
+        raise Refusal(400, "client_left", "The body ended early.") from error
 
 
 async def _read_body(request: web.Request) -> tuple[str, str | None]:

@@ -93,6 +93,7 @@ def read_offer(text: str) -> Offer:
     :raises OfferError: if it is not an offer, or has neither a data channel nor audio that we can decode.
     """
     session, *media = _split(text)
+    _check_mids(media)
     audio = _first(media, "audio")
     events = _first(media, "application")
     if audio is None and events is None:
@@ -148,6 +149,17 @@ def _join(sections: Iterable[Section]) -> str:
     return "".join(f"{line}\r\n" for section in sections for line in section.lines)
 
 
+def _check_mids(media: list[Section]) -> None:
+    """Either no section is named, or each has exactly one name of its own (RFC 8843 section 7)."""
+    mids = [list(x.values("mid")) for x in media if not x.refused_by_peer]
+    if not any(mids):
+        return
+    if any(len(x) != 1 or not re.fullmatch(r"\S+", x[0]) for x in mids):
+        raise OfferError("a media section has no a=mid, an empty one, or several")
+    if len({x[0] for x in mids}) < len(mids):
+        raise OfferError("two media sections have the same a=mid")
+
+
 def _first(media: list[Section], kind: str) -> Section | None:
     return next((x for x in media if x.mline["kind"] == kind and not x.refused_by_peer), None)
 
@@ -175,7 +187,7 @@ def _clean_audio(session: Section, audio: Section) -> str:
         x
         for x in audio.lines
         if not x.startswith(("a=fmtp:", "a=rtpmap:"))
-        or x.partition(":")[2].split()[0] in set(formats) & set(known)
+        or x.partition(":")[2].partition(" ")[0] in set(formats) & set(known)
     ]
     named = [x for x in _DIRECTIONS if audio.value(x) is not None] or [
         x for x in _DIRECTIONS if session.value(x) is not None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from aiohttp import ClientSession, FormData, web
 from aiohttp.test_utils import TestClient, TestServer
 
+from server import calls as door
 from server import peer
 from server.calls import MAX_BODY, Calls, setup_calls
 from server.peer import Limits
@@ -195,6 +198,88 @@ async def test_a_client_that_goes_away_before_the_answer_frees_the_unit(calls: C
     await calls.create(Gone())
     assert pool.free == 1
     await calls.close_all()
+
+
+async def test_a_client_that_leaves_while_it_sends_is_no_error(
+    http: ClientSession, pool: FakePool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    reading, left = asyncio.Event(), asyncio.Event()
+    read = door._read_in_time
+
+    async def watched(request: web.Request) -> tuple[str, str | None]:
+        reading.set()
+        try:
+            return await read(request)
+        finally:
+            left.set()
+
+    monkeypatch.setattr(door, "_read_in_time", watched)
+    caplog.set_level(logging.INFO)
+    url = http.make_url("/")
+    _, writer = await asyncio.open_connection(url.host, url.port)
+    length = "Content-Type: application/sdp\r\nContent-Length: 1000"
+    writer.write(f"POST {PATH} HTTP/1.1\r\nHost: x\r\n{length}\r\n\r\nv=0".encode())
+    async with asyncio.timeout(5):
+        await reading.wait()
+        writer.transport.abort()
+        await left.wait()
+    await asyncio.sleep(0)
+    assert "a client left before its offer had arrived" in caplog.text
+    assert not [x for x in caplog.records if x.levelno > logging.INFO]
+    assert pool.free == 1
+
+
+async def test_a_body_that_does_not_arrive_in_time_is_refused(
+    http: ClientSession, pool: FakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "BODY_TIMEOUT", 0.05)
+
+    async def never() -> AsyncIterator[bytes]:
+        yield b"v=0"
+        await asyncio.Event().wait()
+
+    async with http.post(PATH, data=never(), headers=SDP) as response:
+        assert response.status == 408
+        assert (await error(response))["code"] == "request_timeout"
+    assert pool.free == 1
+
+
+@pytest.mark.parametrize("method", ["setRemoteDescription", "setLocalDescription"])
+async def test_an_offer_that_negotiation_stumbles_over_is_refused(
+    http: ClientSession, pool: FakePool, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    async def stumble(*_: object) -> None:
+        raise AttributeError("no such section")
+
+    monkeypatch.setattr(peer.RTCPeerConnection, method, stumble)
+    async with http.post(PATH, data=WHOLE, headers=SDP) as response:
+        assert response.status == 400
+        assert (await error(response))["code"] == "invalid_offer"
+    assert pool.free == 1
+
+
+async def test_a_connection_that_cannot_be_closed_is_logged_and_let_go(
+    http: ClientSession, calls: Calls, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with http.post(PATH, data=WHOLE, headers=SDP) as response:
+        assert response.status == 201
+    close = peer.RTCPeerConnection.close
+
+    async def fails(self: peer.RTCPeerConnection) -> None:
+        await close(self)
+        raise AttributeError("half made")
+
+    monkeypatch.setattr(peer.RTCPeerConnection, "close", fails)
+    await calls.close_all()
+    assert "did not close: AttributeError" in caplog.text
+
+
+async def test_a_session_is_told_why_its_call_ended(http: ClientSession, pool: FakePool) -> None:
+    async with http.post(PATH, data=WHOLE, headers=SDP) as response:
+        place = response.headers["Location"]
+    async with http.delete(place):
+        pass
+    assert pool.units[0].last.reason == "hung up over HTTP"
 
 
 async def test_our_own_mistake_frees_the_unit(

@@ -212,3 +212,27 @@ def test_bad_offers_are_refused_with_a_reason(text: str, reason: str) -> None:
 def test_damaged_offers_are_read_or_refused(position: int, damage: str) -> None:
     with contextlib.suppress(OfferError):
         read_offer(WHOLE[:position] + damage + WHOLE[position + len(damage) :])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        WHOLE.replace("a=mid:0\r\n", "a=mid:0\r\na=mid:1\r\n"),
+        WHOLE.replace("a=mid:0\r\n", "a=mid\r\n"),
+        WHOLE.replace("a=mid:1\r\n", "a=mid:\r\n"),
+        WHOLE.replace("a=mid:1\r\n", ""),
+        WHOLE.replace("a=mid:1\r\n", "a=mid:0\r\n"),
+    ],
+)
+def test_a_section_without_exactly_one_mid_of_its_own_is_refused(text: str) -> None:
+    with pytest.raises(OfferError, match="a=mid"):
+        read_offer(text)
+
+
+def test_an_empty_rtpmap_is_ignored() -> None:
+    offer = read_offer(WHOLE.replace("a=sendrecv", "a=rtpmap:\r\na=fmtp:\r\na=sendrecv"))
+    assert "a=rtpmap:\r\n" not in offer.sdp
+
+
+async def test_a_lone_section_without_a_mid_is_answered() -> None:
+    assert "m=audio" in await answered(HEAD + AUDIO.replace("a=mid:0\r\n", ""))
