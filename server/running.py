@@ -102,7 +102,7 @@ def on_signals(grace_s: float) -> asyncio.Event:
     def received(number: int) -> None:
         if stop.is_set():
             os._exit(128 + number)
-        say(f"Stopping; calls get up to {grace_s:g} s. Once more to stop at once.")
+        say(f"Stopping; calls end now, engines get up to {grace_s:g} s to finish. Once more to stop at once.")
         stop.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -71,7 +71,8 @@ class Settings(BaseSettings):
     shutdown_grace_s: float = _in(
         "Server",
         5.0,
-        "Seconds that calls and engines get to finish when the server is stopped.",
+        "Seconds that engines and stage threads get to finish when the server is stopped; "
+        "calls are ended at once.",
         ge=0,
         le=300,
     )
