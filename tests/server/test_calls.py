@@ -201,7 +201,11 @@ async def test_a_client_that_goes_away_before_the_answer_frees_the_unit(calls: C
 
 
 async def test_a_client_that_leaves_while_it_sends_is_no_error(
-    http: ClientSession, pool: FakePool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    app: web.Application,
+    calls: Calls,
+    pool: FakePool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     reading, left = asyncio.Event(), asyncio.Event()
     read = door._read_in_time
@@ -215,15 +219,17 @@ async def test_a_client_that_leaves_while_it_sends_is_no_error(
 
     monkeypatch.setattr(door, "_read_in_time", watched)
     caplog.set_level(logging.INFO)
-    url = http.make_url("/")
-    _, writer = await asyncio.open_connection(url.host, url.port)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    _, writer = await asyncio.open_connection(*runner.addresses[0])
     length = "Content-Type: application/sdp\r\nContent-Length: 1000"
     writer.write(f"POST {PATH} HTTP/1.1\r\nHost: x\r\n{length}\r\n\r\nv=0".encode())
     async with asyncio.timeout(5):
         await reading.wait()
         writer.transport.abort()
         await left.wait()
-    await asyncio.sleep(0)
+    await runner.cleanup()
     assert "a client left before its offer had arrived" in caplog.text
     assert not [x for x in caplog.records if x.levelno > logging.INFO]
     assert pool.free == 1
