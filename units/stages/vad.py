@@ -42,8 +42,8 @@ _HYSTERESIS = 0.15
 _LAG = 2 * CHUNK
 """A detector may go on hearing speech for this long after the sound has stopped."""
 
-_FAINT = 1e-3
-"""Power, relative to the loudest of the turn, below which sound is taken for silence in that lag (-30 dB)."""
+_FAINT = 1e-2
+"""Power, relative to the loudest of the turn, below which sound is taken for silence in that lag (-20 dB)."""
 
 _BLOCK = 128
 """Samples over which power is measured: 8 ms."""
@@ -121,6 +121,16 @@ class _Ear:
         for start in range(0, whole, CHUNK):
             yield from self._judge(sound[start : start + CHUNK])
         self._rest = sound[whole:].copy()
+        if self._over_within_the_rest():
+            yield from self._end()
+
+    def _over_within_the_rest(self) -> bool:
+        """The silence window ends within the sound that makes no whole chunk yet, and that is faint."""
+        if not (self._speaking and self._paused and self._quiet and len(self._rest)):
+            return False
+        power = float(np.square(self._rest).mean())
+        over = self._quiet + len(self._rest) >= self._samples(self._rules.silence_ms)
+        return over and power <= self._loudest * _FAINT
 
     def _judge(self, chunk: Float32) -> Iterator[Speech | Notice]:
         self._heard += CHUNK
