@@ -121,9 +121,10 @@ async def test_a_call_goes_from_start_through_a_turn_to_the_end() -> None:
         await fake(page, f"generated(argument, {REPLY!r})", reply)
         await page.wait_for_function("duologue.events.some(({event}) => event.type === 'response.done')")
         await phase(page, "assistantSpeaking")
+        rows = page.get_by_test_id("transcript").locator("li")
+        await expect(rows.nth(1)).to_contain_text("first sound")  # heard: only then can it have been played
         await fake(page, "played(argument)", reply)
         await phase(page, "listening")
-        rows = page.get_by_test_id("transcript").locator("li")
         await expect(rows).to_have_count(2)
         await expect(rows.nth(0)).to_contain_text("How cold is it?")
         await expect(rows.nth(1)).to_contain_text(REPLY)
