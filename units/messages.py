@@ -24,6 +24,10 @@ EAR_RATE = 16_000
 """Sample rate of everything inside the ears, in Hz."""
 
 
+COMMIT_MIN_MS = 100
+"""A manual turn shorter than this is not committed."""
+
+
 class Notice:
     """Base of bodies addressed to the session rather than to the next stage."""
 
@@ -166,7 +170,7 @@ class Committed(Notice):
     turn: int
     revision: int
     audio_ms: int
-    """Below 100 nothing is committed: no transcript follows, and the sound is kept."""
+    """Below :data:`COMMIT_MIN_MS` nothing is committed: no transcript follows, and the sound is kept."""
 
 
 @dataclass(frozen=True, slots=True)

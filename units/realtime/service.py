@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from units.messages import (
+    COMMIT_MIN_MS,
     Audio,
     Clear,
     Commit,
@@ -313,12 +314,12 @@ class RealtimeService:
 
     def _committed(self, notice: Committed) -> Step:
         self._commits -= 1
-        if notice.audio_ms < 100:
+        if notice.audio_ms < COMMIT_MIN_MS:
             yield self._error(
                 ProtocolError(
                     "input_audio_buffer_commit_empty",
-                    "Error committing input audio buffer: buffer too small. Expected at least 100ms of "
-                    f"audio, but buffer only has {notice.audio_ms:.2f}ms of audio.",
+                    "Error committing input audio buffer: buffer too small. Expected at least "
+                    f"{COMMIT_MIN_MS}ms of audio, but buffer only has {notice.audio_ms:.2f}ms of audio.",
                 ),
                 None,
             )

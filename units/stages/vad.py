@@ -14,6 +14,7 @@ import numpy as np
 
 from units.engines.base import VoiceActivityDetector, VoiceStream
 from units.messages import (
+    COMMIT_MIN_MS,
     EAR_RATE,
     Clear,
     Commit,
@@ -60,9 +61,6 @@ _SETTLE_AT_LATEST = 28 * EAR_RATE
 
 _KEEP = 300 * EAR_RATE
 """Most sound kept for a manual commit; older sound is forgotten."""
-
-COMMIT_MIN_MS = 100
-"""A manual turn shorter than this is not committed."""
 
 
 def detect_turns(
