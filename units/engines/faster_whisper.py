@@ -76,17 +76,11 @@ class FasterWhisper:
         Raises EngineError.
         """
         spoken = self._known(language) or self._language
-        texts: list[str] = []
-        for piece in guard.pieces(samples):
-            if guard.silent(piece):
-                continue
-            try:
-                text, spoken = self._piece(guard.padded(piece), spoken)
-            except RuntimeError as error:
-                raise EngineError(f"The speech recogniser failed: {error}.") from error
-            texts.append(text)
-        joint = "" if spoken in guard.UNSPACED else " "
-        return Transcription(joint.join(filter(None, texts)), spoken or None)
+        try:
+            text, spoken = guard.by_pieces(samples, spoken, self._piece)
+        except RuntimeError as error:
+            raise EngineError(f"The speech recogniser failed: {error}.") from error
+        return Transcription(text, spoken or None)
 
     def _piece(self, samples: Float32, language: str) -> tuple[str, str]:
         """Words and language of at most 27 s."""

@@ -10,7 +10,7 @@ least 7.5 s, none with 10 s. The guard catches the rest, which are then encoded 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import ceil
 
 import numpy as np
@@ -120,6 +120,22 @@ def padded(samples: Float32) -> Float32:
     if samples.size >= EAR_RATE:
         return samples
     return np.concatenate([np.zeros(int(_LEAD_S * EAR_RATE), np.float32), samples])
+
+
+def by_pieces(
+    samples: Float32, language: str, hear: Callable[[Float32, str], tuple[str, str]]
+) -> tuple[str, str]:
+    """Words and language of ``samples``, any length; ``hear`` gives those of one padded piece.
+
+    The language that the first piece is in holds for those after it. Raises what ``hear`` raises.
+    """
+    texts: list[str] = []
+    for piece in pieces(samples):
+        if not silent(piece):
+            text, language = hear(padded(piece), language)
+            texts.append(text)
+    joint = "" if language in UNSPACED else " "
+    return joint.join(filter(None, texts)), language
 
 
 def pieces(samples: Float32) -> Iterator[Float32]:
