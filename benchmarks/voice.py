@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.caller import Caller, Said
+from benchmarks.caller import HEARD_RATE, LOUD, Caller, Said
 from benchmarks.clips import clips, ending
 from benchmarks.figures import Figure
 from benchmarks.served import SCRIPTED, serving
@@ -70,7 +70,7 @@ async def voice_real(quick: bool, progress: Progress) -> list[Figure]:
     """The default models, and the parts of the way."""
     spoken = clips()
     rounds = 1 if quick else 4
-    taken = []
+    taken, pauses = [], []
     with tempfile.TemporaryDirectory() as folder:
         marks = Path(folder, "marks")
         program = ("-m", "benchmarks.timed_server", str(marks))
@@ -83,17 +83,30 @@ async def voice_real(quick: bool, progress: Progress) -> list[Figure]:
                     for n, clip in enumerate(spoken):
                         progress(f"voice-real: turn {round * len(spoken) + n + 1} of {rounds * len(spoken)}")
                         taken.append(await _turn(call, clip, marks))
+                        started = await call.event("output_audio_buffer.started")
                         await call.event("output_audio_buffer.stopped", within=120)
+                        pauses.append(1000 * longest_pause(call.heard().since(started.at).samples))
         lengths = first_lengths(read_marks(marks))
-    return _parts(taken, lengths)
+    return [
+        *_parts(taken),
+        Figure("  longest pause within the answer", "ms", tuple(pauses)),
+        Figure("  length of the first clause", "chars", tuple(lengths)),
+    ]
 
 
-def _parts(taken: list[dict[str, float]], lengths: list[int]) -> list[Figure]:
+def longest_pause(samples: Int16) -> float:
+    """The longest silence between two sounds of a recording at 48 kHz, in seconds; 0 when there is none."""
+    hop = HEARD_RATE // 100
+    frames = np.abs(samples[: len(samples) // hop * hop].astype(np.int32)).reshape(-1, hop)
+    loud = np.flatnonzero(frames.max(axis=1) > LOUD)
+    return float(np.diff(loud).max(initial=1) - 1) * hop / HEARD_RATE
+
+
+def _parts(taken: list[dict[str, float]]) -> list[Figure]:
     names = dict.fromkeys(name for each in taken for name in each)
     figures = [
         Figure(f"  {name}", "ms", tuple(each[name] for each in taken if name in each)) for name in names
     ]
-    figures.append(Figure("  length of the first clause", "chars", tuple(lengths)))
     whole = Figure(
         "voice to voice, default models",
         "ms",

@@ -122,7 +122,7 @@ class PipelineUnit:
 
     @property
     def _pacing(self) -> Pacing:
-        return SENTENCES if getattr(self._engines.tts, "incremental", True) else GROWING
+        return GROWING if getattr(self._engines.tts, "slow", False) else SENTENCES
 
     def _line(self, *stages: tuple[str, Stage]) -> Line:
         line = Line(stages, self.text_output_queue.put, prefix=f"unit {self.index} ")

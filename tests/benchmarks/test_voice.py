@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.timed_server import TimedSpeechToText, TimedTextToSpeech
-from benchmarks.voice import Mark, chain, first_lengths, read_marks
+from benchmarks.voice import Mark, chain, first_lengths, longest_pause, read_marks
 from units.engines.base import EngineError, EngineSettings
 from units.engines.scripted import ScriptedSTT, ScriptedTTS
 
@@ -99,3 +99,15 @@ def test_a_timed_recogniser_notes_when_it_is_done_even_if_it_fails() -> None:
     with pytest.raises(EngineError):
         timed.transcribe(np.zeros(160, np.float32))
     assert marks == [("asked", 160), ("done", 0)]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "pause"),
+    [([], 0.0), ([0, 1], 0.0), ([1, 0.3, 1, 0.5, 1], 0.5), ([0.2, 0.4], 0.0), ([0, 0.1, 2], 0.0)],
+)
+def test_the_longest_pause_is_between_two_sounds(seconds: list[float], pause: float) -> None:
+    """``seconds`` of sound and silence in turn."""
+    parts = [
+        np.full(int(length * 48_000), 0 if n % 2 else 9000, np.int16) for n, length in enumerate(seconds)
+    ]
+    assert longest_pause(np.concatenate([np.zeros(0, np.int16), *parts])) == pytest.approx(pause, abs=0.011)

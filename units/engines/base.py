@@ -112,8 +112,8 @@ class TextToSpeech(Protocol):
     """Rate of everything that ``synthesize`` yields, in Hz."""
     voices: tuple[str, ...]
     """Voices it knows, the default first. Empty when only the server behind it knows."""
-    # Optional: ``incremental: bool``. False when no sound comes before all of it is made, which takes time:
-    # the engine is then given short texts at first, and longer ones later.
+    # Optional: ``slow: bool``. True when making the sound takes a good part of the time that it is heard: the
+    # engine is then given short texts at first, and longer ones later.
 
     def synthesize(self, text: str, *, voice: str = "", speed: float = 1.0) -> Iterator[Float32]:
         """Yield float32 mono chunks in [-1, 1] as they are made, in order.

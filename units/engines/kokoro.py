@@ -1,15 +1,14 @@
 """Kokoro, an 82 million parameter voice: int8 in onnxruntime on a CPU, the torch model on CUDA.
 
-Text becomes phonemes clause by clause (:mod:`units.engines.phonemes`). A short text is spoken in one
-go; a long one in pieces that start small and grow, so that the first sound is early and every piece is
-ready before the last has been heard. Source of the model: https://huggingface.co/hexgrad/Kokoro-82M.
+Text becomes phonemes clause by clause (:mod:`units.engines.phonemes`). On a CPU the sound comes in stretches
+(:mod:`units.engines.kokoro_onnx`), so that what is said first is heard while the rest is made. Source of the
+model: https://huggingface.co/hexgrad/Kokoro-82M.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +16,9 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-import onnxruntime
 
 from units.engines.base import EngineError, EngineSettings, EngineUnavailable
+from units.engines.kokoro_onnx import KokoroOnnx, Part
 from units.engines.phonemes import phonemes
 from units.messages import Float32
 from units.models import ModelError, ModelStore
@@ -32,18 +31,17 @@ SAMPLE_RATE = 24_000
 MOST_SYMBOLS = 510
 """Phonemes that the model can take at once, and rows in a voice's style table."""
 
-FIRST_PIECE = 100
-"""Symbols of the first piece of a long text; a sentence of 15 words is still one piece."""
-GROWTH = 2
-"""A piece may be this much longer than the one before: synthesis takes half as long as its sound."""
+PIECE = 250
+"""Symbols of a longer text that are spoken in one go: with more than 400 the voice begins to hurry."""
 
 LEAD_S, TAIL_S = 0.02, 0.12
 """Silence kept before and after what is said; the tail is the pause between sentences."""
 JOINED_TAIL_S = 0.03
 """The tail of a text that was cut in the middle of a sentence."""
 _STOPS = tuple(".!?…,;:—。！？")
+_UNHEARD = '.!?…,;:—"“”() '
 _FRAME = SAMPLE_RATE // 100
-_QUIET = 10 ** (-45 / 20)
+_QUIET = 0.002
 _FADE = SAMPLE_RATE // 200
 
 DEFAULT_VOICE, DEFAULT_BRITISH_VOICE = "af_heart", "bf_emma"
@@ -76,7 +74,7 @@ class Kokoro:
                 raise EngineUnavailable(f"There is no voice {settings.voice!r}; choose one of: {known}.")
             self.voices = self._default_first(chosen)
         self._turn = threading.Lock()
-        self.incremental = not isinstance(self._model, _Onnx)
+        self.slow = isinstance(self._model, KokoroOnnx)
         _check_phonemes()
 
     def synthesize(self, text: str, *, voice: str = "", speed: float = 1.0) -> Iterator[Float32]:
@@ -86,18 +84,22 @@ class Kokoro:
         """
         name = self._known(voice) or self.voices[0]
         speed = min(max(speed, SPEEDS[0]), SPEEDS[1])
-        scope = current_scope()
         tail_s = TAIL_S if text.rstrip(" \"'”’)]")[-1:] in _STOPS else JOINED_TAIL_S
         for piece in pieces(phonemes(text, british=name.startswith("b"))):
-            ids = [self._model.vocabulary[symbol] for symbol in piece if symbol in self._model.vocabulary]
-            if not ids:
+            symbols = "".join(symbol for symbol in piece if symbol in self._model.vocabulary)
+            if not symbols:
                 continue
+            ids = [self._model.vocabulary[symbol] for symbol in symbols]
             style = np.asarray(self._styles[name][len(ids) - 1], np.float32)[None]
-            with self._turn:
-                if scope.cancelled:
-                    return
-                sound = self._model.run(ids, style, speed)
-            yield trimmed(sound, tail_s)
+            quiet_end = len(symbols) - len(symbols.rstrip(_UNHEARD))
+            parts = self._model.run(ids, style, speed, quiet_end)
+            while part := self._next(parts):
+                yield trimmed(part, tail_s)
+
+    def _next(self, parts: Iterator[Part]) -> Part | None:
+        """Make the next part, when it is this caller's turn; None when there is none or nobody wants it."""
+        with self._turn:
+            return None if current_scope().cancelled else next(parts, None)
 
     def _default_first(self, default: str) -> tuple[str, ...]:
         return (default, *sorted(self._styles.keys() - {default}))
@@ -111,80 +113,66 @@ class Kokoro:
 
 def pieces(clauses: list[str]) -> Iterator[str]:
     """Group clauses into pieces that the model can take. Joined with spaces they are the whole."""
-    limit, piece = FIRST_PIECE, ""
+    piece = ""
     for clause in clauses:
         for part in _fitting(clause):
-            if piece and len(piece) + 1 + len(part) > limit:
+            if piece and len(piece) + 1 + len(part) > PIECE:
                 yield piece
-                limit, piece = min(GROWTH * limit, MOST_SYMBOLS), ""
+                piece = ""
             piece = f"{piece} {part}" if piece else part
     if piece:
         yield piece
 
 
 def _fitting(clause: str) -> Iterator[str]:
-    """``clause`` in parts of at most MOST_SYMBOLS, cut between words where there are any."""
-    while len(clause) > MOST_SYMBOLS:
-        cut = clause.rfind(" ", 1, MOST_SYMBOLS + 1)
-        cut = cut if cut > 0 else MOST_SYMBOLS
+    """``clause`` in parts of at most PIECE, cut between words where there are any."""
+    while len(clause) > PIECE:
+        cut = clause.rfind(" ", 1, PIECE + 1)
+        cut = cut if cut > 0 else PIECE
         yield clause[:cut]
         clause = clause[cut:].lstrip()
     if clause:
         yield clause
 
 
-def trimmed(sound: Float32, tail_s: float = TAIL_S) -> Float32:
-    """``sound`` (24 kHz) with only a short silence before and after what is said, and soft edges."""
+def trimmed(part: Part, tail_s: float = TAIL_S) -> Float32:
+    """The sound of ``part`` with only a short silence before and after what is said, and soft edges."""
+    sound, first, last = part
     frames = sound[: len(sound) // _FRAME * _FRAME].reshape(-1, _FRAME)
-    loud = np.flatnonzero(np.abs(frames).max(axis=1, initial=0.0) > _QUIET * np.abs(sound).max(initial=0.0))
-    if not len(loud):
-        return sound
-    start = max(0, int(loud[0]) * _FRAME - int(LEAD_S * SAMPLE_RATE))
-    end = min(len(sound), (int(loud[-1]) + 1) * _FRAME + int(tail_s * SAMPLE_RATE))
+    loud = np.flatnonzero(np.abs(frames).max(axis=1, initial=0.0) > _QUIET)
+    start, end = 0, len(sound)
+    if first:
+        start = max(0, int(loud[0]) * _FRAME - int(LEAD_S * SAMPLE_RATE)) if len(loud) else len(sound)
+    if last:
+        spoken = (int(loud[-1]) + 1) * _FRAME if len(loud) else 0
+        end = max(start, min(len(sound), spoken + int(tail_s * SAMPLE_RATE)))
     kept = sound[start:end].copy()
     edge = min(_FADE, len(kept) // 2)
     ramp = np.linspace(0, 1, edge, dtype=np.float32)
-    kept[:edge] *= ramp
-    kept[len(kept) - edge :] *= ramp[::-1]
+    if first:
+        kept[:edge] *= ramp
+    if last:
+        kept[len(kept) - edge :] *= ramp[::-1]
     return kept
 
 
 class _Model(Protocol):
     vocabulary: dict[str, int]
 
-    def run(self, ids: list[int], style: Float32, speed: float) -> Float32:
-        """Speech for symbols ``ids`` (at most 510), style float32 [1, 256]: float32 mono at 24 kHz."""
+    def run(self, ids: list[int], style: Float32, speed: float, quiet_end: int) -> Iterator[Part]:
+        """Speech for symbols ``ids`` (at most 510), of which the last ``quiet_end`` are not heard.
+
+        ``style`` is float32 [1, 256]. Raises EngineError.
+        """
 
 
-class _Onnx:
+class _Onnx(KokoroOnnx):
     """The int8 model on the CPU."""
 
     def __init__(self, folder: Path) -> None:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = os.cpu_count() or 1
-        # Threads that spin within a run make it shorter; between runs they would take the cores from others.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "1")
-        options.add_session_config_entry("session.force_spinning_stop", "1")
-        # Every text has another length: remembered allocation patterns only cost memory.
-        options.enable_mem_pattern = False
         file = folder if folder.is_file() else next(folder.glob("*.onnx"), folder / "kokoro.onnx")
-        try:
-            self._session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
-        except (RuntimeError, *_ONNX_ERRORS) as error:
-            raise EngineUnavailable(f"{file} is not a Kokoro model that onnxruntime can load.") from error
+        super().__init__(file)
         self.vocabulary = _vocabulary(file.with_name("config.json"))
-
-    def run(self, ids: list[int], style: Float32, speed: float) -> Float32:
-        inputs = {
-            "tokens": np.array([[0, *ids, 0]], np.int64),
-            "style": style,
-            "speed": np.array([speed], np.float32),
-        }
-        try:
-            sound: Float32 = self._session.run(None, inputs)[0]
-        except (RuntimeError, *_ONNX_ERRORS) as error:
-            raise EngineError("The voice model could not speak this text.") from error
-        return sound.reshape(-1)
 
 
 class _Torch:
@@ -211,7 +199,7 @@ class _Torch:
         except (OSError, RuntimeError, AssertionError) as error:
             raise EngineUnavailable(f"The Kokoro model in {folder} could not be loaded: {error}.") from error
 
-    def run(self, ids: list[int], style: Float32, speed: float) -> Float32:
+    def run(self, ids: list[int], style: Float32, speed: float, quiet_end: int) -> Iterator[Part]:
         torch = self._torch
         tokens = torch.tensor([[0, *ids, 0]], dtype=torch.long, device=self._device)
         try:
@@ -219,17 +207,7 @@ class _Torch:
             sound, _ = self._model.forward_with_tokens(tokens, reference, speed)
         except RuntimeError as error:
             raise EngineError("The voice model could not speak this text.") from error
-        return np.asarray(sound.reshape(-1).float().cpu().numpy(), np.float32)
-
-
-_ONNX_ERRORS = (
-    onnxruntime.capi.onnxruntime_pybind11_state.Fail,
-    onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument,
-    onnxruntime.capi.onnxruntime_pybind11_state.InvalidGraph,
-    onnxruntime.capi.onnxruntime_pybind11_state.InvalidProtobuf,
-    onnxruntime.capi.onnxruntime_pybind11_state.NoSuchFile,
-    onnxruntime.capi.onnxruntime_pybind11_state.RuntimeException,
-)
+        yield Part(np.asarray(sound.reshape(-1).float().cpu().numpy(), np.float32), first=True, last=True)
 
 
 def _load(settings: EngineSettings, store: ModelStore) -> _Model:

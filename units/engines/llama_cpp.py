@@ -53,7 +53,7 @@ PROMPT_CACHE_MIB = 256
 
 PATIENCE = Patience(first=120.0, between=60.0)
 """A busy machine is slow, but there is no network here that could lose an answer."""
-NICE = 15
+NICE = 19
 """Priority of llama.cpp's threads on Linux: writing ahead waits while the caller is being understood or the
 voice is at work, since both are what the caller waits for."""
 SAMPLING: dict[str, Any] = {

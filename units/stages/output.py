@@ -70,9 +70,9 @@ class Pacing:
 SENTENCES = Pacing()
 """For voices that sound at once, however long the text."""
 
-GROWING = Pacing(first=16, growth=1.4)
-"""For voices that must make the whole sound of a piece before any of it is heard. At half real time, each
-piece is ready before the last has been heard."""
+GROWING = Pacing(first=30, growth=1.2)
+"""For slow voices, beside a slow model. At half real time, each piece is written and ready to be heard before
+the last has ended."""
 
 
 def process(

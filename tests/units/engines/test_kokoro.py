@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -8,15 +9,15 @@ import pytest
 from units.engines.base import EngineSettings, EngineUnavailable
 from units.engines.kokoro import (
     DEFAULT_VOICE,
-    FIRST_PIECE,
-    GROWTH,
     MOST_SYMBOLS,
     OPENAI_VOICES,
+    PIECE,
     SAMPLE_RATE,
     Kokoro,
     pieces,
     trimmed,
 )
+from units.engines.kokoro_onnx import Part
 from units.messages import Float32
 from units.models import CATALOGUE
 
@@ -32,28 +33,30 @@ def test_a_sentence_is_one_piece() -> None:
 def test_a_long_text_is_cut_without_losing_anything(clauses: list[str]) -> None:
     cut = list(pieces([clause.strip() for clause in clauses]))
     assert "".join(cut).replace(" ", "") == "".join(clauses).replace(" ", "")
-    assert max(map(len, cut)) <= MOST_SYMBOLS
+    assert max(map(len, cut)) <= PIECE
 
 
-def test_pieces_of_a_long_text_start_small_and_grow() -> None:
-    lengths = [len(piece) for piece in pieces(["some words," for _ in range(200)])]
-    assert lengths[0] <= FIRST_PIECE
-    assert all(later <= min(GROWTH * FIRST_PIECE * 2**n, MOST_SYMBOLS) for n, later in enumerate(lengths[1:]))
-    assert lengths[1] > FIRST_PIECE
+TONE = np.sin(np.arange(SAMPLE_RATE) / 10).astype(np.float32)
+SILENCE = np.full(SAMPLE_RATE, 1e-4, np.float32)
 
 
-def test_silence_is_cut_to_a_short_margin() -> None:
-    tone = np.sin(np.arange(SAMPLE_RATE) / 10).astype(np.float32)
-    silence = np.full(SAMPLE_RATE, 1e-4, np.float32)
-    kept = trimmed(np.concatenate([silence, tone, silence]))
-    assert 1.10 <= len(kept) / SAMPLE_RATE <= 1.17
+@pytest.mark.parametrize(
+    ("first", "last", "seconds"),
+    [(True, True, 1.14), (True, False, 2.02), (False, True, 2.12), (False, False, 3.0)],
+)
+def test_silence_around_what_is_said_is_cut_to_a_short_margin(
+    first: bool, last: bool, seconds: float
+) -> None:
+    kept = trimmed(Part(np.concatenate([SILENCE, TONE, SILENCE]), first, last))
+    assert len(kept) / SAMPLE_RATE == pytest.approx(seconds, abs=0.02)
     assert kept.dtype == np.float32
-    assert kept[0] == kept[-1] == 0
+    assert (kept[0] == 0) == first
+    assert (kept[-1] == 0) == last
 
 
 @pytest.mark.parametrize("length", [0, 1, 100, 24_000])
-def test_silence_alone_comes_through_trimming(length: int) -> None:
-    assert len(trimmed(np.zeros(length, np.float32))) == length
+def test_silence_alone_is_no_sound(length: int) -> None:
+    assert len(trimmed(Part(np.zeros(length, np.float32), True, True))) == 0
 
 
 def test_openai_voices_are_voices_that_the_store_has() -> None:
@@ -81,9 +84,9 @@ class FakeModel:
     def __init__(self) -> None:
         self.heard: list[float] = []
 
-    def run(self, ids: list[int], style: Float32, speed: float) -> Float32:
+    def run(self, ids: list[int], style: Float32, speed: float, quiet_end: int) -> Iterator[Part]:
         self.heard.append(float(style[0, 0]))
-        return np.ones(100, np.float32)
+        yield Part(np.ones(100, np.float32), True, True)
 
 
 @pytest.fixture

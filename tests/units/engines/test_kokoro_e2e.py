@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from tests.units.engines.hearing import heard, word_errors
 from units.engines.base import EngineSettings, TextToSpeech
 from units.engines.kokoro import Kokoro, _Torch
+from units.engines.phonemes import phonemes
 from units.messages import Float32
 from units.models import ModelStore
 from units.scope import CancelScope, entered
@@ -94,6 +96,33 @@ def test_a_very_long_sentence_is_spoken_to_its_end(kokoro: Kokoro) -> None:
     assert 120 / 6 < seconds < 120 / 1.5
 
 
+def test_a_long_sentence_is_heard_before_all_of_it_is_made(kokoro: Kokoro) -> None:
+    first, *others = kokoro.synthesize(SENTENCES[1])
+    assert len(others) >= 2
+    assert 0.4 < len(first) / kokoro.sample_rate < 1.2
+
+
+def test_stretches_are_as_loud_as_the_whole_and_do_not_click(
+    kokoro: Kokoro, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    symbols = phonemes(SENTENCES[4])[0]
+    ids = [kokoro._model.vocabulary[symbol] for symbol in symbols]
+    style = np.asarray(kokoro._styles["af_heart"][len(ids) - 1], np.float32)[None]
+    stretched = [part.sound for part in kokoro._model.run(ids, style, 1.0, quiet_end=1)]
+    monkeypatch.setattr("units.engines.kokoro_onnx.FIRST", 1000)
+    [(whole, _, _)] = kokoro._model.run(ids, style, 1.0, quiet_end=1)
+    together = np.concatenate(stretched)
+    assert len(stretched) >= 3
+    assert len(together) == len(whole)
+    ends = [0, *np.cumsum([len(stretch) for stretch in stretched])]
+    for start, end in pairwise(ends):
+        here, there = np.square(together[start:end]).mean(), np.square(whole[start:end]).mean()
+        assert abs(10 * np.log10(here / there)) < 5.0
+    steps = np.abs(np.diff(together))
+    for end in ends[1:-1]:
+        assert steps[end - 5 : end + 5].max() <= steps.max() / 2
+
+
 def test_a_cancelled_response_is_not_synthesised_further(kokoro: Kokoro) -> None:
     scope = CancelScope("response")
     with entered(scope):
@@ -126,7 +155,10 @@ def test_the_torch_model_loads_from_local_files_and_speaks(tmp_path: Path) -> No
     random = kokoro.KModel(repo_id="hexgrad/Kokoro-82M", config=str(config), model=str(checkpoint))
     torch.save({name: part.state_dict() for name, part in random.named_children()}, checkpoint)
     model = _Torch(tmp_path, "cpu")
-    sound = model.run([model.vocabulary["ˈ"], model.vocabulary["A"]], np.zeros((1, 256), np.float32), 1.0)
+    ids = [model.vocabulary["ˈ"], model.vocabulary["A"]]
+    [(sound, first, last)] = model.run(ids, np.zeros((1, 256), np.float32), 1.0, 0)
+    assert first
+    assert last
     assert sound.dtype == np.float32
     assert sound.ndim == 1
     assert len(sound) > 0

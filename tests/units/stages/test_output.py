@@ -150,7 +150,7 @@ def test_growing_pieces_keep_to_their_limits(text: str) -> None:
 
 def test_a_voice_that_is_slow_to_start_gets_a_short_piece_first() -> None:
     pieces, rest = Cutter(GROWING).cut(
-        "I would be very happy to tell you about the sea and the old harbour of Oslo"
+        "I would be very happy to tell you about the sea and the old harbour of Oslo, where my friends"
     )
-    assert pieces == ["I would be very ", "happy to tell you ", "about the sea and the old "]
-    assert rest == "harbour of Oslo"
+    assert pieces == ["I would be very happy ", "to tell you about the sea ", "and the old harbour of Oslo, "]
+    assert rest == "where my friends"
