@@ -78,6 +78,7 @@ def pipeline_config(settings: Settings) -> PipelineConfig:
         instructions=settings.instructions,
         voice=settings.tts_voice,
         live_transcripts=settings.live_transcripts,
+        strict_protocol=settings.strict_protocol,
     )
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from aiohttp import web
 
 from server.calls import setup_calls
+from server.client_secrets import setup_client_secrets
 from server.errors import api_errors
 from server.health import setup_health
 from server.page import client_web_dir, setup_page
 from server.settings import Settings
+from server.socket import setup_sockets
 from server.startup import Load, LoadedPool, Report, Startup, setup_startup
 from units import Pipeline
 
@@ -29,6 +31,9 @@ def build_app(
     startup = Startup(pipeline if callable(pipeline) else lambda _: pipeline, announce)
     setup_startup(app, startup, settings.shutdown_grace_s)
     setup_health(app)
-    setup_calls(app, LoadedPool(startup), settings)
+    pool = LoadedPool(startup)
+    secrets = setup_client_secrets(app, pool)
+    setup_calls(app, pool, settings, secrets)
+    setup_sockets(app, pool, secrets)
     setup_page(app, settings)
     return app

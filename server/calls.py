@@ -11,37 +11,25 @@ import json
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from aiohttp import BodyPartReader, web
 
+from server.client_secrets import ClientSecrets
+from server.doors import REALTIME, ClaimFrom, Refusal, answering, offered_key, preflight
 from server.ice import IceServer, IceServers
-from server.peer import EndedError, Limits, NoPortError, Peer, Unit
+from server.peer import EndedError, Limits, NoPortError, Peer
 from server.sdp import OfferError
 from units.pool import PoolFull
+from units.realtime.legacy import modern
 
 logger = logging.getLogger(__name__)
 
 PATH = "/v1/realtime/calls"
-LEGACY_PATH = "/v1/realtime"
+LEGACY_PATH = REALTIME
 MAX_BODY = 256 * 1024
 BODY_TIMEOUT = 10.0
 """Seconds for the whole body to arrive."""
-RETRY_AFTER = "2"
-"""Seconds after which a refused client may try again."""
-
-CORS = {
-    "Access-Control-Allow-Origin": "*",
-    "Access-Control-Expose-Headers": "Location",
-}
-_PREFLIGHT = {
-    "Access-Control-Allow-Methods": "GET, POST, DELETE, OPTIONS",
-    "Access-Control-Allow-Headers": (
-        "Authorization, Content-Type, X-OpenAI-Agents-SDK, OpenAI-Beta, OpenAI-Safety-Identifier, "
-        "OpenAI-Organization, OpenAI-Project, User-Agent"
-    ),
-    "Access-Control-Max-Age": "600",
-}
 
 
 class CallSettings(Protocol):
@@ -55,34 +43,18 @@ class CallSettings(Protocol):
         """Empty: addresses are announced as they are."""
 
 
-class ClaimFrom(Protocol):
-    """A pool of units, as far as this door knows it."""
-
-    def claim(self) -> Unit:
-        """:raises PoolFull: if no unit is free."""
-
-
-class Refusal(Exception):
-    """An HTTP error answer, in the shape that OpenAI's clients read."""
-
-    def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.param = param
-
-    def response(self) -> web.Response:
-        kind = "server_error" if self.status >= 500 else "invalid_request_error"
-        error = {"message": str(self), "type": kind, "code": self.code, "param": self.param}
-        headers = {"Retry-After": RETRY_AFTER} if self.status == 503 else {}
-        return web.json_response({"error": error}, status=self.status, headers=headers)
-
-
 class Calls:
     """The calls of this server, by id, and the handlers of their routes."""
 
-    def __init__(self, pool: ClaimFrom, settings: CallSettings, limits: Limits = Limits()) -> None:  # noqa: B008
+    def __init__(
+        self,
+        pool: ClaimFrom,
+        settings: CallSettings,
+        secrets: ClientSecrets,
+        limits: Limits = Limits(),  # noqa: B008
+    ) -> None:
         self._pool = pool
+        self._secrets = secrets
         self._public_ip = settings.public_ip or None
         self._ice = IceServers(settings.ice_servers)
         self._limits = limits
@@ -102,11 +74,12 @@ class Calls:
         """Answer an offer: ``application/sdp``, or a form with ``sdp`` and perhaps ``session``."""
         if self._refusing:
             raise Refusal(503, "shutting_down", "The server is shutting down.")
+        settings = self._secrets.settings(offered_key(request))
         offer, session = await _read_in_time(request)
-        peer = self._open()
+        peer = self._open((*settings, *session))
         answer = None
         try:
-            answer = await self._answer(peer, offer, session)
+            answer = await self._answer(peer, offer)
         finally:
             if answer is None:
                 peer.close("the offer was not answered")
@@ -133,21 +106,21 @@ class Calls:
         await asyncio.gather(*(peer.wait_closed() for peer in list(self._ending)))
         await self._ice.close()
 
-    def _open(self) -> Peer:
+    def _open(self, settings: Sequence[dict[str, Any]]) -> Peer:
         try:
             unit = self._pool.claim()
         except PoolFull as error:
             raise Refusal(503, "no_capacity", "All units are in use. Try again in a moment.") from error
         call_id = f"rtc_{uuid.uuid4().hex}"
-        peer = Peer(call_id, unit, self._ice.configuration(), self._closed, self._limits)
+        peer = Peer(call_id, unit, self._ice.configuration(), self._closed, self._limits, settings)
         if not peer.closed:
             self._peers[call_id] = peer
         logger.info("call %s gets unit %s", call_id, unit.index)
         return peer
 
-    async def _answer(self, peer: Peer, offer: str, session: str | None) -> str:
+    async def _answer(self, peer: Peer, offer: str) -> str:
         try:
-            return await peer.answer(offer, session, self._public_ip)
+            return await peer.answer(offer, self._public_ip)
         except OfferError as error:
             raise Refusal(400, "invalid_offer", f"Invalid offer: {error}.") from error
         except EndedError as error:
@@ -164,18 +137,20 @@ class Calls:
         task.add_done_callback(lambda _: self._ending.discard(peer))
 
 
-def setup_calls(app: web.Application, pool: ClaimFrom, settings: CallSettings) -> Calls:
+def setup_calls(
+    app: web.Application, pool: ClaimFrom, settings: CallSettings, secrets: ClientSecrets
+) -> Calls:
     """Add the routes of WebRTC calls to ``app``, and end all calls when it shuts down."""
-    calls = Calls(pool, settings)
-    routes: list[tuple[str, str, Callable[[web.Request], Awaitable[web.Response]]]] = [
+    calls = Calls(pool, settings, secrets)
+    routes: list[tuple[str, str, Callable[[web.Request], Awaitable[web.StreamResponse]]]] = [
         ("POST", PATH, calls.create),
         ("POST", LEGACY_PATH, calls.create),
         ("POST", PATH + "/{call_id}/hangup", calls.hang_up),
         ("DELETE", PATH + "/{call_id}", calls.hang_up),
     ]
     for method, path, handler in routes:
-        app.router.add_route(method, path, _answering(handler))
-        app.router.add_route("OPTIONS", path, _preflight)
+        app.router.add_route(method, path, answering(handler))
+        app.router.add_route("OPTIONS", path, preflight)
 
     async def shut_down(_app: web.Application) -> None:
         await calls.close_all()
@@ -188,28 +163,7 @@ def setup_calls(app: web.Application, pool: ClaimFrom, settings: CallSettings) -
     return calls
 
 
-def _answering(
-    handler: Callable[[web.Request], Awaitable[web.Response]],
-) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """``handler`` with refusals as responses and the headers that let a page on another origin read them."""
-
-    async def handle(request: web.Request) -> web.Response:
-        try:
-            response = await handler(request)
-        except Refusal as refusal:
-            response = refusal.response()
-        for name, value in CORS.items():
-            response.headers.setdefault(name, value)
-        return response
-
-    return handle
-
-
-async def _preflight(_request: web.Request) -> web.Response:
-    return web.Response(status=204, headers={**CORS, **_PREFLIGHT})
-
-
-async def _read_in_time(request: web.Request) -> tuple[str, str | None]:
+async def _read_in_time(request: web.Request) -> tuple[str, tuple[dict[str, Any], ...]]:
     """:func:`_read_body`, from a client that may be slow or leave."""
     try:
         async with asyncio.timeout(BODY_TIMEOUT):
@@ -222,18 +176,18 @@ async def _read_in_time(request: web.Request) -> tuple[str, str | None]:
         raise Refusal(400, "client_left", "The body ended early.") from error
 
 
-async def _read_body(request: web.Request) -> tuple[str, str | None]:
-    """The offer, and a ``session.update`` event made of the form's ``session``."""
+async def _read_body(request: web.Request) -> tuple[str, tuple[dict[str, Any], ...]]:
+    """The offer, and the form's ``session``, if there is one."""
     if (request.content_length or 0) > MAX_BODY:
         raise _too_large()
     if request.content_type == "application/sdp":
-        return _decoded(await _limited(request.content.readany, MAX_BODY)), None
+        return _decoded(await _limited(request.content.readany, MAX_BODY)), ()
     if request.content_type == "multipart/form-data":
         fields = await _read_form(request)
         if "sdp" not in fields:
             raise Refusal(400, "missing_required_parameter", "Missing required parameter: 'sdp'.", "sdp")
         session = fields.get("session")
-        return fields["sdp"], None if session is None else _session_update(session)
+        return fields["sdp"], () if session is None else (_session(session),)
     raise Refusal(
         415, "unsupported_content_type", "Send the offer as application/sdp or multipart/form-data."
     )
@@ -271,7 +225,7 @@ def _decoded(data: bytes) -> str:
         raise Refusal(400, "invalid_offer", "Invalid offer: it is not UTF-8.") from error
 
 
-def _session_update(session: str) -> str:
+def _session(session: str) -> dict[str, Any]:
     try:
         settings = json.loads(session)
     except (ValueError, RecursionError) as error:
@@ -280,7 +234,7 @@ def _session_update(session: str) -> str:
         ) from error
     if not isinstance(settings, dict):
         raise Refusal(400, "invalid_type", "Invalid session: expected an object.", "session")
-    return json.dumps({"type": "session.update", "session": settings})
+    return modern(settings)
 
 
 def _too_large() -> Refusal:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -85,7 +85,8 @@ class Unit(Protocol):
     @property
     def output_queue(self) -> SpeechSource: ...
 
-    def open(self, transport: Transport) -> Session: ...
+    def open(self, transport: Transport, settings: Sequence[Any] = ()) -> Session:
+        """:raises ProtocolError: if one of ``settings``, each as of a ``session.update``, is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,8 @@ class Peer:
     """One call. Made and used on the event loop thread.
 
     :param closed: called once with this peer, when the session has been closed and the unit released.
+    :param settings: what the session begins with, each as of a ``session.update``.
+    :raises ProtocolError: if one of them is wrong; the unit is released then.
     """
 
     def __init__(
@@ -139,6 +142,7 @@ class Peer:
         configuration: RTCConfiguration,
         closed: Callable[[Peer], None],
         limits: Limits = Limits(),
+        settings: Sequence[Any] = (),
     ) -> None:
         self.call_id = call_id
         self._limits = limits
@@ -161,7 +165,7 @@ class Peer:
         self._connection.on("datachannel", self._on_datachannel)
         self._connection.on("track", self._on_track)
         self._session: Session = _NoSession()
-        session = unit.open(self._channel)
+        session = unit.open(self._channel, settings)
         if self._closed:
             session.close("the call has ended")
         else:
@@ -172,10 +176,9 @@ class Peer:
         """The session has been closed; the connection is closed or about to be."""
         return self._closed
 
-    async def answer(self, text: str, session: str | None = None, public_ip: str | None = None) -> str:
+    async def answer(self, text: str, public_ip: str | None = None) -> str:
         """Answer the peer's offer, and give it until ``limits.connect`` to connect. Called once.
 
-        :param session: a ``session.update`` event to begin with, as JSON.
         :raises OfferError: if the offer cannot be answered.
         :raises NoPortError: if there is no address to answer with.
         :raises TimeoutError: if there is no answer in time.
@@ -183,8 +186,6 @@ class Peer:
         """
         offer = read_offer(text)
         self._channel.max_message_size = offer.max_message_size
-        if session is not None:
-            self._session.handle(session)
         try:
             async with asyncio.timeout(self._limits.answer):
                 await self._negotiate(offer)

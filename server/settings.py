@@ -93,6 +93,12 @@ class Settings(BaseSettings):
         "Conversation", True, "Show words while they are being spoken, if the recogniser is fast enough."
     )
 
+    strict_protocol: bool = _in(
+        "Conversation",
+        False,
+        "Refuse what OpenAI's service refuses, such as the beta's flat sessions, and make no sense of it.",
+    )
+
     device: Device = _in(
         "Engines", "auto", "Where the models run: auto (CUDA when there is a GPU), cpu or cuda."
     )

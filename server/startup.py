@@ -14,8 +14,9 @@ from enum import Enum
 
 from aiohttp import web
 
-from server.calls import Refusal
+from server.doors import Refusal
 from units import Pipeline, PipelineUnit
+from units.realtime.service import ServiceConfig
 
 logger = logging.getLogger(__name__)
 
@@ -90,10 +91,17 @@ class LoadedPool:
 
     def claim(self) -> PipelineUnit:
         """A free unit. Raises PoolFull, and Refusal while the models are loading."""
-        pipeline = self._startup.pipeline
-        if pipeline is None:
+        return self._pipeline.pool.claim()
+
+    def service_config(self) -> ServiceConfig:
+        """What sessions are like when nobody says anything. Raises Refusal while the models are loading."""
+        return self._pipeline.service_config()
+
+    @property
+    def _pipeline(self) -> Pipeline:
+        if self._startup.pipeline is None:
             raise Refusal(503, "model_loading", "The models are still loading; try again soon.")
-        return pipeline.pool.claim()
+        return self._startup.pipeline
 
 
 STARTUP = web.AppKey("startup", Startup)

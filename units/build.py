@@ -34,8 +34,9 @@ from units.engines.base import (
 )
 from units.messages import EAR_RATE, Generate, Message
 from units.pool import UnitPool
+from units.realtime.service import ServiceConfig
 from units.stages.vad import CHUNK
-from units.unit import Engines, PipelineUnit
+from units.unit import Engines, PipelineUnit, service_config
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,10 @@ class Pipeline:
     def start(self) -> None:
         """Start the units on the running event loop."""
         self.pool.start()
+
+    def service_config(self) -> ServiceConfig:
+        """What sessions are like when their clients say nothing."""
+        return service_config(self.config, self.engines)
 
     async def stop(self, deadline_s: float = 5.0) -> list[str]:
         """Stop the units, then the engines; names of the stage threads still alive after ``deadline_s``."""

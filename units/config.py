@@ -31,6 +31,8 @@ class PipelineConfig:
     live_transcripts: bool = True
     apology: str = "Sorry, something went wrong. Please try again."
     """Spoken when a model fails. Empty: say nothing."""
+    strict_protocol: bool = False
+    """Refuse what OpenAI's service refuses, such as the beta's flat sessions, and do not make sense of it."""
     session_seconds: int = 3600
     """Longest session."""
     quarantine_after: float = 5.0

@@ -14,7 +14,7 @@ import numpy as np
 
 from units.messages import Audio, Int16
 
-_CHARACTER_SECONDS = 0.06
+CHARACTER_SECONDS = 0.06
 """How long a voice takes for a character, to tell how much of an unfinished sentence was heard."""
 
 
@@ -42,11 +42,14 @@ class _Passage:
         total = max(self.total, expected)
         if self.heard >= total:
             return self.text
-        cut = int(len(self.text) * self.heard / total)
-        if cut <= 0:
-            return ""
-        boundary = self.text.rfind(" ", 0, cut + 1)
-        return self.text[:boundary] if boundary > 0 else ""
+        return words_within(self.text, self.heard / total)
+
+
+def words_within(text: str, share: float) -> str:
+    """The whole words in the first ``share`` of ``text``."""
+    cut = int(len(text) * share)
+    boundary = text.rfind(" ", 0, cut + 1) if cut > 0 else 0
+    return text[:boundary] if boundary > 0 else ""
 
 
 @dataclass(slots=True)
@@ -63,7 +66,7 @@ class _Speech:
         *complete, last = self.passages
         text = "".join(passage.heard_text() for passage in complete if passage.heard)
         if last.heard:
-            text += last.heard_text(0 if self.closed else int(len(last.text) * rate * _CHARACTER_SECONDS))
+            text += last.heard_text(0 if self.closed else int(len(last.text) * rate * CHARACTER_SECONDS))
         return Heard(self.tag, self.pulled * 1000 // rate, text)
 
 

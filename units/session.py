@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from units.messages import Envelope, Float32, Int16, Pcm
+from units.messages import Audio, Envelope, Float32, Int16, Pcm
 from units.playout import Heard
 from units.realtime.effects import (
     Append,
@@ -20,10 +20,14 @@ from units.realtime.effects import (
     FlushPlayout,
     Hear,
     Play,
+    SendAudio,
     SendEvent,
     Submit,
 )
-from units.realtime.service import RealtimeService, ServiceConfig
+from units.realtime.errors import ProtocolError
+from units.realtime.parse import MAX_MESSAGE
+from units.realtime.service import RealtimeService, ServiceConfig, random_id
+from units.realtime.sound import SoundEncoder
 from units.resample import EarResampler
 from units.scope import CancelScope
 
@@ -34,7 +38,11 @@ logger = logging.getLogger(__name__)
 
 
 class Transport(Protocol):
-    """The client's end, as a session sees it. Called on the loop thread; neither method blocks or raises."""
+    """The client's end, as a session sees it. Called on the loop thread; neither method blocks or raises.
+
+    Optional: ``plays_audio: bool``, True unless said otherwise. When it is False the client plays the sound
+    itself and gets it in events. ``max_message: int``: characters of the longest client event.
+    """
 
     def send(self, event: dict[str, Any]) -> None:
         """One server event. Sent in order; kept until the client is there."""
@@ -53,17 +61,29 @@ class Session:
         self.service = RealtimeService(self.scope, config, now=time.time())
         self.closed = False
         self._transport: Transport | None = None
-        self._appended = EarResampler(24_000)
+        self._appended: dict[int, EarResampler] = {}
+        self._encoder: tuple[str, SoundEncoder] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def attach(self, transport: Transport) -> None:
-        """The client is there: send ``session.created`` and begin to listen."""
+    def attach(self, transport: Transport, settings: Iterable[Any] = ()) -> None:
+        """The client is there: send ``session.created`` and begin to listen.
+
+        ``settings`` are applied before, one after the other, each as of a ``session.update``. Raises
+        ProtocolError when one of them is wrong; the session is closed then.
+        """
         assert self._transport is None, "a session has one transport"
+        try:
+            self.service.configure(settings)
+        except ProtocolError:
+            self.close("wrong settings")
+            raise
         self._transport = transport
         self.unit.output_queue.on_started = self._playout_started
         self.unit.output_queue.on_stopped = self._playout_stopped
         self._set_timer()
-        self._run(self.service.open)
+        sends_audio = not getattr(transport, "plays_audio", True)
+        max_message = getattr(transport, "max_message", MAX_MESSAGE)
+        self._run(lambda: self.service.open(sends_audio=sends_audio, max_message=max_message))
 
     def hear(self, samples: Float32) -> None:
         """Sound from the caller: float32 mono at 16 kHz, any length. The array must not change any more."""
@@ -106,13 +126,17 @@ class Session:
                 return
             match effect:
                 case SendEvent(event):
+                    if event["type"] == "response.output_audio.done":
+                        self._send_rest(event)
                     self._send(event)
                 case Submit(scope, work):
                     self.unit.submit(scope, work)
                 case Hear(body):
                     self.unit.hear(self.scope, body)
-                case Append(samples):
-                    self._append(samples)
+                case Append(samples, rate):
+                    self._append(samples, rate)
+                case SendAudio(event, audio, format):
+                    self._send_audio(event, audio, format)
                 case Play(response_id, _, audio):
                     self.unit.output_queue.write(response_id, audio)
                 case FinishPlaying(response_id):
@@ -127,8 +151,25 @@ class Session:
         if self._transport is not None:
             self._transport.send(event)
 
-    def _append(self, samples: Int16) -> None:
-        self.unit.hear(self.scope, Pcm(self._appended.convert(samples)))
+    def _send_audio(self, event: dict[str, Any], audio: Audio, format: dict[str, Any]) -> None:
+        item_id = event["item_id"]
+        if self._encoder is None or self._encoder[0] != item_id:
+            self._encoder = item_id, SoundEncoder(format)
+        if delta := self._encoder[1].encode(audio):
+            self._send({**event, "delta": delta})
+
+    def _send_rest(self, done: dict[str, Any]) -> None:
+        """What the encoder held back of a sound that is complete."""
+        if self._encoder is not None and self._encoder[0] == done["item_id"]:
+            delta, self._encoder = self._encoder[1].finish(), None
+            if delta:
+                kind = "response.output_audio.delta"
+                self._send({**done, "type": kind, "event_id": random_id("event"), "delta": delta})
+
+    def _append(self, samples: Int16, rate: int) -> None:
+        if rate not in self._appended:
+            self._appended = {rate: EarResampler(rate)}
+        self.unit.hear(self.scope, Pcm(self._appended[rate].convert(samples)))
 
     def _playout_started(self, response_id: str) -> None:
         self._run(self.service.playout_started, response_id)

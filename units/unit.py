@@ -12,10 +12,11 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
+from typing import Any
 
 from units.config import PipelineConfig
 from units.engines.base import LanguageModel, SpeechToText, TextToSpeech, VoiceActivityDetector
@@ -152,28 +153,20 @@ class PipelineUnit:
         if self.session is not None:
             raise RuntimeError(f"unit {self.index} is taken")
         self._sessions += 1
-        self.session = Session(self, f"unit {self.index} session {self._sessions}", self._service_config)
+        self.session = Session(
+            self, f"unit {self.index} session {self._sessions}", service_config(self._config, self._engines)
+        )
         self.outstanding.add(self.session.scope)
         return self.session
 
-    def open(self, transport: Transport) -> Session:
-        """Connect a client to the unit, claiming it if nobody has. The session begins at once."""
-        session = self.session if self.session is not None else self.claim()
-        session.attach(transport)
-        return session
+    def open(self, transport: Transport, settings: Iterable[Any] = ()) -> Session:
+        """Connect a client to the unit, claiming it if nobody has. The session begins at once.
 
-    @property
-    def _service_config(self) -> ServiceConfig:
-        config, voices = self._config, self._engines.tts.voices
-        return ServiceConfig(
-            model=config.model,
-            instructions=config.instructions,
-            voice=config.voice or (voices[0] if voices else "default"),
-            live_transcripts=config.live_transcripts and self._engines.stt.live,
-            apology=config.apology,
-            prepares=hasattr(self._engines.llm, "prepare"),
-            expires_in=config.session_seconds,
-        )
+        ``settings``: what the session begins with, each as of a ``session.update``. Raises ProtocolError.
+        """
+        session = self.session if self.session is not None else self.claim()
+        session.attach(transport, settings)
+        return session
 
     def hear(self, scope: CancelScope, body: object) -> None:
         """Put ``body`` into the ears' stream of the session whose scope this is."""
@@ -217,6 +210,21 @@ class PipelineUnit:
     def _started(line: Line | None) -> Line:
         assert line is not None, "the unit is not started"
         return line
+
+
+def service_config(config: PipelineConfig, engines: Engines) -> ServiceConfig:
+    """What sessions are like with these engines, when their clients say nothing."""
+    voices = engines.tts.voices
+    return ServiceConfig(
+        model=config.model,
+        instructions=config.instructions,
+        voice=config.voice or (voices[0] if voices else "default"),
+        live_transcripts=config.live_transcripts and engines.stt.live,
+        apology=config.apology,
+        prepares=hasattr(engines.llm, "prepare"),
+        strict=config.strict_protocol,
+        expires_in=config.session_seconds,
+    )
 
 
 def _ignore(_: object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from aiortc.mediastreams import AudioStreamTrack, MediaStreamError
 from server.peer import Transport
 from units.messages import Float32, Int16
 from units.pool import PoolFull
+from units.realtime.service import ServiceConfig
 
 
 class Tone:
@@ -47,6 +48,7 @@ class FakeSession:
         self.transport = transport
         self.heard: list[Float32] = []
         self.handled: list[str | bytes] = []
+        self.settings: list[Any] = []
         self.closed = asyncio.Event()
         self.reason: str | None = None
         transport.send({"type": "session.created", "event_id": "event_1"})
@@ -74,8 +76,9 @@ class FakeUnit:
         self.stillborn = False
         """True: its sessions fail while they are being opened."""
 
-    def open(self, transport: Transport) -> FakeSession:
+    def open(self, transport: Transport, settings: Sequence[Any] = ()) -> FakeSession:
         self.session = session = FakeSession(self, transport)
+        session.settings = list(settings)
         self.sessions.append(session)
         if self.stillborn:
             session.close("internal error")
@@ -96,6 +99,9 @@ class FakePool:
             if unit.session is None:
                 return unit
         raise PoolFull
+
+    def service_config(self) -> ServiceConfig:
+        return ServiceConfig()
 
     @property
     def free(self) -> int:

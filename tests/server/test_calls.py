@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from aiohttp import ClientSession, FormData, web
@@ -15,6 +14,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from server import calls as door
 from server import peer
 from server.calls import MAX_BODY, Calls, setup_calls
+from server.client_secrets import ClientSecrets
 from server.peer import Limits
 from tests.server.fakes import FakePool, FakeSettings
 from tests.server.test_sdp import AUDIO, HEAD, WHOLE
@@ -35,7 +35,7 @@ def app() -> web.Application:
 
 @pytest.fixture
 def calls(app: web.Application, pool: FakePool) -> Calls:
-    return setup_calls(app, pool, FakeSettings())
+    return setup_calls(app, pool, FakeSettings(), ClientSecrets(pool))
 
 
 @pytest.fixture
@@ -80,8 +80,7 @@ async def test_a_form_may_bring_the_session(http: ClientSession, pool: FakePool,
     form.add_field("session", '{"type": "realtime"}', content_type="application/json" if typed else None)
     async with http.post(PATH, data=form) as response:
         assert response.status == 201
-    (update,) = pool.units[0].last.handled
-    assert json.loads(update) == {"type": "session.update", "session": {"type": "realtime"}}
+    assert pool.units[0].last.settings == [{"type": "realtime"}]
 
 
 async def test_a_form_may_bring_files(http: ClientSession) -> None:
@@ -186,6 +185,7 @@ async def test_a_client_that_goes_away_before_the_answer_frees_the_unit(calls: C
     class Gone:
         content_length = len(WHOLE)
         content_type = "application/sdp"
+        headers: ClassVar[dict[str, str]] = {}
         transport = None
 
         def __init__(self) -> None:

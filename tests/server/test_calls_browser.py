@@ -12,6 +12,7 @@ from aiohttp.test_utils import TestServer
 from playwright.async_api import Browser, Page, async_playwright
 
 from server.calls import setup_calls
+from server.client_secrets import ClientSecrets
 from tests.server.fakes import FakePool, FakeSettings
 from tests.server.test_calls_e2e import until
 
@@ -89,7 +90,7 @@ async def page(browser: Browser, pool: FakePool) -> AsyncIterator[Page]:
 
     app = web.Application()
     app.router.add_get("/", blank)
-    setup_calls(app, pool, FakeSettings())
+    setup_calls(app, pool, FakeSettings(), ClientSecrets(pool))
     async with TestServer(app) as server:
         page = await browser.new_page()
         await page.goto(str(server.make_url("/")))

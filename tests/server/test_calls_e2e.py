@@ -14,6 +14,7 @@ from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestClient, TestServer
 
 from server.calls import Calls, setup_calls
+from server.client_secrets import ClientSecrets
 from tests.server.fakes import Client, FakePool, FakeSettings, Tone, ToneTrack
 
 pytestmark = pytest.mark.e2e
@@ -36,7 +37,7 @@ class House:
 async def house() -> AsyncIterator[House]:
     pool = FakePool()
     app = web.Application()
-    calls = setup_calls(app, pool, FakeSettings())
+    calls = setup_calls(app, pool, FakeSettings(), ClientSecrets(pool))
     async with TestClient(TestServer(app)) as http:
         yield House(pool, calls, http)
 

@@ -331,6 +331,11 @@ class SessionConfig:
         return wire
 
     @property
+    def input_format(self) -> str:
+        """The format of sound in events from the client."""
+        return str(self._input["format"]["type"])
+
+    @property
     def transcribes(self) -> bool:
         """Clients want to see what the caller said."""
         return self._input["transcription"] is not None

@@ -33,9 +33,10 @@ class Hear:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Append:
-    """More sound from the client: int16 mono at 24 kHz."""
+    """More sound from the client: int16 mono at ``rate`` Hz."""
 
     samples: Int16
+    rate: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,18 @@ class Play:
     response_id: str
     item_id: str
     audio: Audio
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SendAudio:
+    """Send this server event with ``audio`` as its ``delta``, to a client that plays the sound itself.
+
+    ``format`` is that of the session's output.
+    """
+
+    event: dict[str, Any]
+    audio: Audio
+    format: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,4 +79,4 @@ class Close:
     reason: str
 
 
-Effect = SendEvent | Submit | Hear | Append | Play | FinishPlaying | FlushPlayout | Close
+Effect = SendEvent | Submit | Hear | Append | Play | SendAudio | FinishPlaying | FlushPlayout | Close

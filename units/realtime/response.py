@@ -13,9 +13,10 @@ from enum import Enum, auto
 from typing import Any
 
 from units.messages import Audio, Finish, ToolCall
+from units.playout import CHARACTER_SECONDS, words_within
 from units.realtime.config import ResponseConfig
 from units.realtime.conversation import Conversation, Item
-from units.realtime.effects import FinishPlaying, Play
+from units.realtime.effects import FinishPlaying, Play, SendAudio
 from units.scope import CancelScope
 
 logger = logging.getLogger(__name__)
@@ -39,7 +40,8 @@ _NEXT = {
 class Response:
     """A response and its items. Yields server events (without their ``event_id``) and playout effects.
 
-    ``conversation`` is None for an out-of-band response, whose items enter no conversation.
+    ``conversation`` is None for an out-of-band response, whose items enter no conversation. With
+    ``sends_audio`` its sound travels in events, for a client that plays it.
     """
 
     def __init__(
@@ -49,6 +51,8 @@ class Response:
         config: ResponseConfig,
         conversation: Conversation | None,
         new_id: Callable[[str], str],
+        *,
+        sends_audio: bool = False,
     ) -> None:
         self.id = id
         self.scope = scope
@@ -65,6 +69,9 @@ class Response:
         self.heard_text: str | None = None
         """What was heard until the client silenced it; what it says from then on is not to be heard."""
         self.finish_reason: Finish | None = None
+        self._sends_audio = sends_audio
+        self._complete = False
+        self._passages: list[tuple[str, float]] = []  # what was made of the sound: text, and when it begins
         self._conversation = conversation
         self._new_id = new_id
         self._output: list[Item] = []
@@ -86,13 +93,33 @@ class Response:
         kind = "output_audio_transcript" if self.config.spoken else "output_text"
         yield {"type": f"response.{kind}.delta", **self._part_ids, "delta": delta}
 
-    def add_audio(self, audio: Audio) -> Iterator[Wire | Play]:
+    def add_audio(self, audio: Audio) -> Iterator[Wire | Play | SendAudio]:
         if self.message is None:  # never without text in practice; keeps the order all the same
             yield from self._open_message()
         assert self.message is not None
         self.queued_text += audio.text
+        if audio.text:
+            self._passages.append((audio.text, self.seconds))
         self.seconds += len(audio.samples) / audio.rate
-        yield Play(self.id, self.message["id"], audio)
+        if self._sends_audio:
+            event = {"type": "response.output_audio.delta", **self._part_ids}
+            yield SendAudio(event, audio, self.config.output["format"])
+        else:
+            yield Play(self.id, self.message["id"], audio)
+
+    def text_until(self, seconds: float) -> str:
+        """The whole words that are said in the first ``seconds`` of the sound."""
+        said = ""
+        ends = [*(begin for _, begin in self._passages[1:]), self.seconds]
+        if self._passages and not self._complete:  # the last one may have been meant to be longer
+            text, begin = self._passages[-1]
+            ends[-1] = max(ends[-1], begin + len(text) * CHARACTER_SECONDS)
+        for (text, begin), end in zip(self._passages, ends, strict=False):
+            if seconds >= end:
+                said += text
+            elif seconds > begin:
+                said += words_within(text, (seconds - begin) / (end - begin))
+        return said
 
     def add_call(self, call: ToolCall) -> Iterator[Wire]:
         item: Item = {
@@ -123,6 +150,7 @@ class Response:
         live = self.state is ResponseState.LIVE
         self._move("finish")
         self.scope.cancel()
+        self._complete = status == "completed"
         if not live:
             return
         if self.message is not None:

@@ -8,16 +8,12 @@ that one look-up is the gate that keeps stale output from the client.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import copy
 import logging
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from units.messages import (
     COMMIT_MIN_MS,
@@ -54,13 +50,16 @@ from units.realtime.effects import (
     Effect,
     FlushPlayout,
     Hear,
+    SendAudio,
     SendEvent,
     Submit,
 )
 from units.realtime.errors import ProtocolError, missing, wrong_type, wrong_value
 from units.realtime.items import read_item
-from units.realtime.parse import Event, event_type, parse_event
+from units.realtime.legacy import modern
+from units.realtime.parse import MAX_MESSAGE, Event, event_type, parse_event
 from units.realtime.response import Response, ResponseState
+from units.realtime.sound import PCM, RATES, decoded
 from units.scope import CancelScope
 from units.turns import SpeculativeTurnTracker, Turn
 
@@ -90,6 +89,8 @@ class ServiceConfig:
     """Spoken when the model fails."""
     prepares: bool = False
     """The model can read a prompt ahead of being asked."""
+    strict: bool = False
+    """Sessions in the beta's flat shape, or without a type, are refused."""
     expires_in: int = 3600
     """Length of a session, in seconds."""
 
@@ -121,6 +122,9 @@ class RealtimeService:
         self._new_id = new_id
         self._turns = SpeculativeTurnTracker()
         self._responses: dict[CancelScope, Response] = {}
+        self._sends_audio = False  # the client plays the sound, and knows what was heard
+        self._sent: dict[str, Response] = {}  # by item id: what a client that plays the sound was sent
+        self._max_message = MAX_MESSAGE
         self._audible: dict[str, Response] = {}  # by id: spoken, and not known to have been heard to the end
         self._sounding: set[str] = set()  # ids of those of which something was heard
         self._deferred: list[Event] = []  # response.create that waits for the words of a manual turn
@@ -143,8 +147,15 @@ class RealtimeService:
 
     # --- what happens to a session ---------------------------------------------------------------
 
-    def open(self) -> list[Effect]:
-        """The client is there."""
+    def configure(self, settings: Iterable[Any]) -> None:
+        """Settings, as of ``session.update``, from before there was a client. Raises ProtocolError."""
+        for patch in settings:
+            self.session = self.session.updated(patch)
+
+    def open(self, *, sends_audio: bool = False, max_message: int = MAX_MESSAGE) -> list[Effect]:
+        """The client is there. ``sends_audio``: it plays the sound itself, and is sent it in events."""
+        self._sends_audio = sends_audio
+        self._max_message = max_message
         return self._perform(self._open())
 
     def _open(self) -> Step:
@@ -155,7 +166,7 @@ class RealtimeService:
         """A client event as it arrived. Never raises: what is wrong with it becomes one ``error``."""
         event: Event = {}
         try:
-            event = parse_event(message)
+            event = parse_event(message, limit=self._max_message)
             return self._perform(self._dispatch(event))
         except ProtocolError as error:
             logger.info("client error %s: %s", error.code, error.param)
@@ -221,10 +232,19 @@ class RealtimeService:
         return next((r for r in self._responses.values() if r.state is ResponseState.HELD), None)
 
     def _perform(self, steps: Step) -> list[Effect]:
-        return [self._event(step) if isinstance(step, dict) else step for step in steps]
+        return [self._effect(step) for step in steps]
 
-    def _event(self, event: dict[str, Any]) -> SendEvent:
-        return SendEvent({"type": event["type"], "event_id": self._new_id("event"), **event})
+    def _effect(self, step: Effect | dict[str, Any]) -> Effect:
+        match step:
+            case dict():
+                return SendEvent(self._event(step))
+            case SendAudio(event, audio, format):
+                return SendAudio(self._event(event), audio, format)
+            case _:
+                return step
+
+    def _event(self, event: dict[str, Any]) -> dict[str, Any]:
+        return {"type": event["type"], "event_id": self._new_id("event"), **event}
 
     def _error(self, error: ProtocolError, event_id: object) -> dict[str, Any]:
         known = event_id if isinstance(event_id, str) else None
@@ -428,7 +448,7 @@ class RealtimeService:
         id = self._new_id("resp")
         scope = CancelScope(id, self.scope)
         conversation = None if config.out_of_band else self.conversation
-        response = Response(id, scope, config, conversation, self._new_id)
+        response = Response(id, scope, config, conversation, self._new_id, sends_audio=self._sends_audio)
         self._responses[scope] = response
         return response
 
@@ -493,8 +513,12 @@ class RealtimeService:
                 yield from self._finish(response, *_outcome(response))
 
     def _listen_to(self, response: Response) -> None:
-        if response.config.spoken and response.heard_text is None:
+        if not response.config.spoken or response.heard_text is not None:
+            return
+        if not self._sends_audio:
             self._audible[response.id] = response
+        elif response.message is not None:
+            self._sent[response.message["id"]] = response
 
     def _end_failed(self, response: Response) -> Step:
         """What the model said before it failed is out. Say so aloud, then the response is failed."""
@@ -553,8 +577,11 @@ class RealtimeService:
     def _session_update(self, event: Event) -> Step:
         if "session" not in event:
             raise missing("session")
+        patch = event["session"]
+        if isinstance(patch, dict) and not self._config.strict:
+            patch = modern(patch)
         before = self.session.listen(live=self._config.live_transcripts)
-        self.session = self.session.updated(event["session"])
+        self.session = self.session.updated(patch)
         self._withdraw()  # what is being made on speculation was made with the old settings
         after = self.session.listen(live=self._config.live_transcripts)
         if after != before:
@@ -573,14 +600,8 @@ class RealtimeService:
             raise missing("audio")
         if not isinstance(event["audio"], str):
             raise wrong_type("audio", "base64 text", event["audio"])
-        try:
-            raw = base64.b64decode(event["audio"], validate=True)
-        except (binascii.Error, ValueError):
-            raise ProtocolError("invalid_value", "Invalid 'audio': not valid base64.", "audio") from None
-        if len(raw) % 2:
-            message = "Invalid 'audio': 16-bit samples need an even number of bytes."
-            raise ProtocolError("invalid_value", message, "audio")
-        yield Append(np.frombuffer(raw, "<i2"))
+        kind = self.session.input_format if self._sends_audio else PCM
+        yield Append(decoded(event["audio"], kind), RATES[kind])
 
     def _input_commit(self, event: Event) -> Step:
         self._commits += 1
@@ -624,6 +645,7 @@ class RealtimeService:
         item = self._existing_item(event, "delete", "deleting")
         self._withdraw()  # speculation knew of this item
         self.conversation.delete(item["id"])
+        self._sent.pop(item["id"], None)
         yield {"type": "conversation.item.deleted", "item_id": item["id"]}
 
     def _item_truncate(self, event: Event) -> Step:
@@ -636,6 +658,8 @@ class RealtimeService:
         parts = item.get("content") or []
         if item.get("role") != "assistant" or any(part["type"] != "output_audio" for part in parts):
             raise ProtocolError(None, "Only model output audio messages can be truncated")
+        if (sent := self._sent.get(item["id"])) is not None:
+            self._truncate(sent, event["audio_end_ms"])
         response = next((r for r in self._audible.values() if r.message is item), None)
         if response is not None and response.queued_text:
             # Over WebRTC the server owns the playback clock: what was heard is known better here.
@@ -647,6 +671,15 @@ class RealtimeService:
             "content_index": event["content_index"],
             "audio_end_ms": event["audio_end_ms"],
         }
+
+    def _truncate(self, response: Response, end_ms: int) -> None:
+        """A client that plays the sound itself says how much of it was heard. Raises ProtocolError."""
+        made_ms = int(1000 * response.seconds)
+        if end_ms > made_ms:
+            message = f"Audio content of {made_ms}ms is already shorter than {end_ms}ms"
+            raise ProtocolError("invalid_value", message, "audio_end_ms")
+        response.heard_text = response.text_until(end_ms / 1000)
+        self._trim(response, response.heard_text)
 
     def _existing_item(self, event: Event, verb: str, doing: str) -> Item:
         if "item_id" not in event:

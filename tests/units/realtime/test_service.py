@@ -42,9 +42,9 @@ HI = {"type": "message", "role": "user", "content": [{"type": "input_text", "tex
 class Driver:
     """Hands things to a service and keeps what it wants done."""
 
-    def __init__(self, *, prepares: bool = False) -> None:
+    def __init__(self, *, prepares: bool = False, strict: bool = False) -> None:
         self.scope = CancelScope("session")
-        config = ServiceConfig(apology="Sorry.", prepares=prepares)
+        config = ServiceConfig(apology="Sorry.", prepares=prepares, strict=strict)
         self.service = RealtimeService(self.scope, config, now=1_000.0)
         self.effects: list[Any] = []
         self.heard: list[Heard] = []  # what the next flush answers
@@ -446,3 +446,15 @@ def test_an_answer_without_end_is_cut_off() -> None:
     ]
     assert [each["response"]["status"] for each in done] == ["incomplete"]
     assert driver.service.active is None
+
+
+def test_the_betas_flat_session_is_taken_unless_the_protocol_is_strict() -> None:
+    flat = {"voice": "verse", "input_audio_transcription": {"model": "whisper-1"}}
+    lenient, strict = Driver(), Driver(strict=True)
+    for driver in (lenient, strict):
+        driver.do("session.update", session=flat)
+    audio = lenient.events[-1]["session"]["audio"]
+    assert (audio["output"]["voice"], audio["input"]["transcription"]["model"]) == ("verse", "whisper-1")
+    assert strict.events[-1]["error"]["code"] == "unknown_parameter"
+    strict.do("session.update", session={})
+    assert strict.events[-1]["error"]["param"] == "session.type"

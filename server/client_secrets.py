@@ -1,0 +1,116 @@
+"""Ephemeral keys: a page gets one from its own server, and what its session is to be is in the key.
+
+``POST /v1/realtime/client_secrets``, and the older ``POST /v1/realtime/sessions``. Keys live in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from aiohttp import web
+
+from server.doors import Refusal, answering, preflight
+from units.realtime.config import SessionConfig
+from units.realtime.legacy import modern
+from units.realtime.schema import fields, integer, one_of
+from units.realtime.service import ServiceConfig, random_id
+
+PATH = "/v1/realtime/client_secrets"
+SESSIONS_PATH = "/v1/realtime/sessions"
+MAX_BODY = 256 * 1024
+MAX_KEYS = 10_000
+"""The oldest keys give way: a forgotten page must not fill the memory."""
+LIFETIME = 600
+"""Seconds, unless the request says otherwise."""
+_PREFIX = "ek_"
+
+_expiry = fields({"anchor": one_of("created_at"), "seconds": integer(10, 7200)})
+_request = fields({"expires_after": _expiry, "session": fields({}, open=True)})
+
+
+class Defaults(Protocol):
+    """Whoever knows what a session is like when nobody says anything."""
+
+    def service_config(self) -> ServiceConfig: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    expires_at: int
+    session: dict[str, Any]
+
+
+class ClientSecrets:
+    """The keys of this server, and the handlers that make them."""
+
+    def __init__(self, defaults: Defaults) -> None:
+        self._defaults = defaults
+        self._keys: dict[str, _Key] = {}
+
+    def settings(self, key: str | None) -> tuple[dict[str, Any], ...]:
+        """What a session that is opened with ``key`` begins with. Raises Refusal for an ``ek_`` that is not
+        valid; other keys mean nothing here."""
+        if key is None or not key.startswith(_PREFIX):
+            return ()
+        known = self._keys.get(key)
+        if known is None or known.expires_at <= time.time():
+            self._keys.pop(key, None)
+            raise Refusal(401, "invalid_api_key", "This ephemeral key is unknown or has expired.")
+        return (known.session,)
+
+    async def create(self, request: web.Request) -> web.Response:
+        """Make a key."""
+        body = _request(await _json(request), "")
+        seconds = body.get("expires_after", {}).get("seconds", LIFETIME)
+        session = modern(body.get("session", {}))
+        value, expires_at, effective = self._mint(session, seconds)
+        return web.json_response({"value": value, "expires_at": expires_at, "session": effective})
+
+    async def create_session(self, request: web.Request) -> web.Response:
+        """Make a key, the older way: the body is the session, and the key is in it."""
+        value, expires_at, effective = self._mint(modern(await _json(request)), LIFETIME)
+        secret = {"value": value, "expires_at": expires_at}
+        return web.json_response({**effective, "client_secret": secret})
+
+    def _mint(self, session: dict[str, Any], seconds: int) -> tuple[str, int, dict[str, Any]]:
+        config = self._defaults.service_config()
+        effective = SessionConfig.default(
+            id=random_id("sess"),
+            model=config.model,
+            instructions=config.instructions,
+            voice=config.voice,
+            expires_at=0,
+        ).updated(session)
+        now = time.time()
+        for old in [key for key, known in self._keys.items() if known.expires_at <= now]:
+            del self._keys[old]
+        while len(self._keys) >= MAX_KEYS:
+            del self._keys[next(iter(self._keys))]
+        value, expires_at = _PREFIX + secrets.token_hex(20), int(now) + seconds
+        self._keys[value] = _Key(expires_at, session)
+        return value, expires_at, effective.wire()
+
+
+def setup_client_secrets(app: web.Application, defaults: Defaults) -> ClientSecrets:
+    """Add the routes that make ephemeral keys to ``app``."""
+    keys = ClientSecrets(defaults)
+    for path, handler in ((PATH, keys.create), (SESSIONS_PATH, keys.create_session)):
+        app.router.add_route("POST", path, answering(handler))
+        app.router.add_route("OPTIONS", path, preflight)
+    return keys
+
+
+async def _json(request: web.Request) -> dict[str, Any]:
+    """The object in the body; an empty body is an empty object. Raises Refusal."""
+    text = await request.text() if request.can_read_body else ""
+    try:
+        body = json.loads(text or "{}")
+    except (ValueError, RecursionError) as error:
+        raise Refusal(400, "invalid_json", f"The body is not JSON: {error}.") from error
+    if not isinstance(body, dict):
+        raise Refusal(400, "invalid_type", "The body must be a JSON object.")
+    return body

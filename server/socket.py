@@ -1,0 +1,154 @@
+"""The WebSocket door: ``GET /v1/realtime``, for clients that send and play the sound themselves.
+
+Follows the Realtime API of OpenAI: one event in a text message, sound as base64 in events. A client gets a
+unit like a WebRTC caller, and the same session on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Protocol
+
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from server.client_secrets import ClientSecrets
+from server.doors import REALTIME, ClaimFrom, Refusal, answering, offered_key
+from units.pool import PoolFull
+
+logger = logging.getLogger(__name__)
+
+MAX_MESSAGE = 16 * 1024 * 1024
+"""Characters of the longest client event: 15 MB of sound is the most that ``append`` may bring."""
+MAX_WAITING = 32_000_000
+"""Characters queued for a client that does not read: ten minutes of speech."""
+PING_S = 20.0
+CLOSE_S = 3.0
+"""For a client to take what is still queued for it, and to answer the closing handshake."""
+
+Event = dict[str, Any]
+
+
+class SocketTransport:
+    """The client's end of one session. ``run`` writes until the session or the client is gone."""
+
+    plays_audio = False
+    max_message = MAX_MESSAGE
+
+    def __init__(self, socket: web.WebSocketResponse) -> None:
+        self._socket = socket
+        self._waiting: asyncio.Queue[str | None] = asyncio.Queue()
+        self._size = 0
+        self.reason: str | None = None
+        """Why the session is over; None while it is not."""
+        self.on_slow: Callable[[str], None] = _ignore
+        """Called when the client does not read."""
+
+    def send(self, event: Event) -> None:
+        """Queue an event."""
+        if self.reason is not None:
+            return
+        text = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
+        self._size += len(text)
+        self._waiting.put_nowait(text)
+        if self._size > MAX_WAITING:
+            self.on_slow("the client does not read its events")
+
+    def close(self, reason: str) -> None:
+        """The session is over. What is queued is still sent."""
+        self.reason = reason
+        self._waiting.put_nowait(None)
+
+    async def run(self) -> None:
+        """Write what is queued, in order, then close."""
+        with suppress(ConnectionError):
+            while (text := await self._waiting.get()) is not None:
+                await self._socket.send_str(text)
+                self._size -= len(text)
+            await self._socket.close(code=_code(self.reason), message=(self.reason or "").encode()[:120])
+
+
+class Sockets:
+    """The WebSocket sessions of this server."""
+
+    def __init__(self, pool: ClaimFrom, secrets: ClientSecrets) -> None:
+        self._pool = pool
+        self._secrets = secrets
+        self._open: set[_Session] = set()
+        self._refusing = False
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    async def connect(self, request: web.Request) -> web.StreamResponse:
+        """One session, from the handshake to its end."""
+        if request.headers.get("Upgrade", "").lower() != "websocket":
+            raise Refusal(426, "upgrade_required", "Connect with a WebSocket, or POST an SDP offer.")
+        if self._refusing:
+            raise Refusal(503, "shutting_down", "The server is shutting down.")
+        settings = self._secrets.settings(offered_key(request))
+        try:
+            unit = self._pool.claim()
+        except PoolFull as error:
+            raise Refusal(503, "no_capacity", "All units are in use. Try again in a moment.") from error
+        # From here to open() nothing may be awaited: the unit belongs to nobody yet.
+        socket = web.WebSocketResponse(
+            protocols=("realtime",), heartbeat=PING_S, max_msg_size=MAX_MESSAGE, timeout=CLOSE_S
+        )
+        transport = SocketTransport(socket)
+        session = unit.open(transport, settings)
+        transport.on_slow = session.close
+        self._open.add(session)
+        writer: asyncio.Task[None] | None = None
+        try:
+            await socket.prepare(request)
+            writer = asyncio.create_task(transport.run(), name="websocket writer")
+            async for message in socket:
+                if message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
+                    session.handle(message.data)
+        finally:
+            self._open.discard(session)
+            session.close("the client left")
+            if writer is not None:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(writer, CLOSE_S)
+        return socket
+
+    async def close_all(self, reason: str = "the server is shutting down") -> None:
+        """Refuse new sessions and end those that are there."""
+        self._refusing = True
+        for session in list(self._open):
+            session.close(reason)
+
+
+class _Session(Protocol):
+    def handle(self, message: str | bytes) -> None: ...
+
+    def close(self, reason: str) -> None: ...
+
+
+def setup_sockets(app: web.Application, pool: ClaimFrom, secrets: ClientSecrets) -> Sockets:
+    """Add the route of WebSocket sessions to ``app``, and end them all when it shuts down."""
+    sockets = Sockets(pool, secrets)
+    app.router.add_route("GET", REALTIME, answering(sockets.connect))
+
+    async def shut_down(_app: web.Application) -> None:
+        await sockets.close_all()
+
+    app.on_shutdown.append(shut_down)
+    return sockets
+
+
+def _code(reason: str | None) -> int:
+    codes = {
+        "the server is shutting down": WSCloseCode.GOING_AWAY,
+        "the server is stopping": WSCloseCode.GOING_AWAY,
+        "internal error": WSCloseCode.INTERNAL_ERROR,
+    }
+    return codes.get(reason or "", WSCloseCode.OK)
+
+
+def _ignore(_reason: str) -> None: ...

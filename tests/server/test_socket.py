@@ -1,0 +1,322 @@
+"""The WebSocket door on a real unit with scripted engines."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import numpy as np
+import pytest
+from aiohttp import ClientWebSocketResponse, WSMsgType, WSServerHandshakeError, web
+from aiohttp.test_utils import TestClient, TestServer
+
+from server.client_secrets import setup_client_secrets
+from server.socket import Sockets, setup_sockets
+from tests.units.caller import Problems
+from units import EngineSettings, Pipeline, PipelineConfig, PipelineUnit, build_pipeline
+from units.messages import Int16
+from units.realtime.service import ServiceConfig
+from units.realtime.sound import decoded
+
+Json = dict[str, Any]
+URL = "/v1/realtime?model=gpt-realtime"
+SCRIPTED = EngineSettings("scripted")
+RATE = 24_000
+
+
+@pytest.fixture
+def pipeline() -> Pipeline:
+    return build_pipeline(
+        PipelineConfig(num_pipelines=2, vad=SCRIPTED, stt=SCRIPTED, llm=SCRIPTED, tts=SCRIPTED)
+    )
+
+
+class Doors:
+    """A pipeline as the doors know it."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+
+    def claim(self) -> PipelineUnit:
+        return self._pipeline.pool.claim()
+
+    def service_config(self) -> ServiceConfig:
+        return self._pipeline.service_config()
+
+
+class Served:
+    def __init__(self, http: TestClient[Any, Any], sockets: Sockets, pipeline: Pipeline) -> None:
+        self.http = http
+        self.sockets = sockets
+        self.pool = pipeline.pool
+
+    async def dial(self, url: str = URL, **options: Any) -> Caller:
+        return Caller(await self.http.ws_connect(url, **options))
+
+    async def free(self) -> None:
+        """Wait until nobody has a unit."""
+        async with asyncio.timeout(5):
+            while self.pool.free < len(self.pool.units):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def served(pipeline: Pipeline) -> AsyncIterator[Served]:
+    app, doors = web.Application(), Doors(pipeline)
+    sockets = setup_sockets(app, doors, setup_client_secrets(app, doors))
+    pipeline.start()
+    async with TestClient(TestServer(app)) as http:
+        yield Served(http, sockets, pipeline)
+    assert await pipeline.stop() == []
+
+
+class Caller:
+    """A client. Every event that it gets is held against the schemas and the order of the protocol."""
+
+    def __init__(self, socket: ClientWebSocketResponse) -> None:
+        self.socket = socket
+        self.events: list[Json] = []
+        self._problems = Problems()
+
+    async def __aenter__(self) -> Caller:
+        await self.event("session.created")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.socket.close()
+        assert self._problems == []
+
+    async def send(self, *events: Json) -> None:
+        for event in events:
+            await self.socket.send_json(event)
+
+    async def event(self, kind: str) -> Json:
+        """The next event of this type; all before it are noted."""
+        async with asyncio.timeout(10):
+            while True:
+                message = await self.socket.receive()
+                assert message.type is WSMsgType.TEXT, (message, self.events[-3:])
+                event: Json = json.loads(message.data)
+                self.events.append(event)
+                self._problems.look_at(event)
+                if event["type"] == kind:
+                    return event
+
+    async def say(self, ms: int, *, quiet_ms: int = 0) -> None:
+        """Speech, then silence, in packets of 20 ms."""
+        loud = np.where(np.arange(ms * 24) // 30 % 2, 9000, -9000).astype("<i2")
+        sound = np.concatenate([loud, np.zeros(quiet_ms * 24, "<i2")])
+        for start in range(0, len(sound), 480):
+            await self.send(append(sound[start : start + 480]))
+
+    def kinds(self) -> list[str]:
+        return [event["type"] for event in self.events]
+
+    def sound(self, item_id: str, kind: str = "audio/pcm") -> Int16:
+        deltas = [e for e in self.events if e["type"] == "response.output_audio.delta"]
+        return np.concatenate([decoded(e["delta"], kind) for e in deltas if e["item_id"] == item_id])
+
+
+def append(samples: Any) -> Json:
+    return {"type": "input_audio_buffer.append", "audio": base64.b64encode(samples.tobytes()).decode()}
+
+
+def update(**session: Any) -> Json:
+    return {"type": "session.update", "session": {"type": "realtime", **session}}
+
+
+def text(content: str) -> Json:
+    item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": content}]}
+    return {"type": "conversation.item.create", "item": item}
+
+
+def truncate(item_id: str, ms: int) -> Json:
+    where = {"item_id": item_id, "content_index": 0, "audio_end_ms": ms}
+    return {"type": "conversation.item.truncate", **where}
+
+
+CREATE = {"type": "response.create"}
+
+
+async def test_a_spoken_turn_is_answered_in_events(served: Served) -> None:
+    async with await served.dial() as caller:
+        await caller.say(600, quiet_ms=900)
+        done = (await caller.event("response.done"))["response"]
+        (item,) = done["output"]
+        transcript = item["content"][0]["transcript"]
+        sound = caller.sound(item["id"])
+    assert len(sound) == pytest.approx(0.06 * len(transcript) * RATE, rel=0.05)
+    assert np.abs(sound.astype(int)).max() > 1000
+    kinds = caller.kinds()
+    assert kinds.index("input_audio_buffer.speech_started") < kinds.index("input_audio_buffer.committed")
+    assert not [kind for kind in kinds if kind.startswith("output_audio_buffer.")]
+    await served.free()
+
+
+async def test_speaking_stops_the_answer_and_the_client_says_what_was_heard(served: Served) -> None:
+    async with await served.dial() as caller:
+        await caller.send(text("[[long]]"), CREATE)
+        item = (await caller.event("response.output_item.added"))["item"]
+        await caller.event("response.output_audio.delta")
+        await caller.say(300)
+        await caller.event("input_audio_buffer.speech_started")
+        await caller.send(truncate(item["id"], 600))
+        await caller.event("conversation.item.truncated")
+        await caller.send({"type": "conversation.item.retrieve", "item_id": item["id"]})
+        kept = (await caller.event("conversation.item.retrieved"))["item"]["content"][0]["transcript"]
+    assert 0 < len(kept) <= 10
+    assert not [kind for kind in caller.kinds() if kind.startswith("output_audio_buffer.")]
+
+
+async def test_more_than_was_made_cannot_have_been_heard(served: Served) -> None:
+    async with await served.dial() as caller:
+        await caller.send(text("[[echo:Yes.]]"), CREATE)
+        item = (await caller.event("response.done"))["response"]["output"][0]
+        await caller.send(truncate(item["id"], 9000))
+        error = (await caller.event("error"))["error"]
+    assert (error["code"], error["param"]) == ("invalid_value", "audio_end_ms")
+    assert error["message"].startswith("Audio content of 240ms is already shorter than 9000ms")
+
+
+@pytest.mark.parametrize("kind", ["audio/pcmu", "audio/pcma"])
+async def test_telephone_sound_goes_both_ways(served: Served, kind: str) -> None:
+    async with await served.dial() as caller:
+        audio = {"input": {"format": {"type": kind}}, "output": {"format": {"type": kind}}}
+        await caller.send(update(audio=audio))
+        await caller.event("session.updated")
+        loud, silent = (b"\x80\x00", b"\xff") if kind == "audio/pcmu" else (b"\xaa\x2a", b"\xd5")
+        for part in (loud * 2400, silent * 7200):
+            await caller.send({"type": "input_audio_buffer.append", "audio": base64.b64encode(part).decode()})
+        item = (await caller.event("response.done"))["response"]["output"][0]
+        sound = caller.sound(item["id"], kind)
+    assert len(sound) == pytest.approx(0.06 * len(item["content"][0]["transcript"]) * 8000, rel=0.05)
+    assert 1000 < np.abs(sound.astype(int)).max() < 32_000
+
+
+async def test_the_key_may_come_in_a_subprotocol_and_is_never_the_chosen_one(served: Served) -> None:
+    offered = ("realtime", "openai-insecure-api-key.sk-anything", "openai-agents-sdk.0.20.0")
+    async with await served.dial(protocols=offered) as caller:
+        assert caller.socket.protocol == "realtime"
+
+
+async def test_bad_messages_are_errors_and_the_session_lives(served: Served) -> None:
+    async with await served.dial() as caller:
+        await caller.socket.send_bytes(b"\x00\x01")
+        assert (await caller.event("error"))["error"]["code"] == "invalid_event"
+        await caller.socket.send_str("[" * 10_000)
+        assert (await caller.event("error"))["error"]["code"] == "invalid_json"
+        await caller.send({"type": "nope", "pad": "x" * 300_000})
+        assert (await caller.event("error"))["error"]["param"] == "type"
+        await caller.send(text("[[echo:Still here.]]"), CREATE)
+        assert (await caller.event("response.done"))["response"]["status"] == "completed"
+
+
+async def test_a_full_server_refuses_with_a_body_and_leaves_the_others_alone(served: Served) -> None:
+    async with await served.dial() as first, await served.dial() as second:
+        with pytest.raises(WSServerHandshakeError) as refused:
+            await served.dial()
+        assert refused.value.status == 503
+        for caller in (first, second):
+            await caller.send(text("[[echo:Here.]]"), CREATE)
+            await caller.event("response.done")
+    await served.free()
+
+
+@pytest.mark.parametrize("politely", [True, False])
+async def test_a_client_that_leaves_gives_its_unit_back(served: Served, politely: bool) -> None:
+    caller = await served.dial()
+    await caller.send(text("[[long]]"), CREATE)
+    await caller.event("response.output_audio.delta")
+    if politely:
+        await caller.socket.close()
+    else:
+        caller.socket._response.connection.transport.abort()
+    await served.free()
+
+
+async def test_closing_the_server_tells_its_clients(served: Served) -> None:
+    caller = await served.dial()
+    await caller.event("session.created")
+    await served.sockets.close_all()
+    message = await caller.socket.receive(timeout=5)
+    assert message.type is WSMsgType.CLOSE
+    assert (message.data, message.extra) == (1001, "the server is shutting down")
+    with pytest.raises(WSServerHandshakeError):
+        await served.dial()
+    await served.free()
+
+
+async def test_without_an_upgrade_it_says_what_to_do(served: Served) -> None:
+    async with served.http.get(URL) as response:
+        assert response.status == 426
+        assert (await response.json())["error"]["code"] == "upgrade_required"
+
+
+# --- ephemeral keys ------------------------------------------------------------------------------------
+
+
+async def mint(http: Any, body: Json | None = None, path: str = "/v1/realtime/client_secrets") -> Json:
+    async with http.post(path, json=body) as response:
+        assert response.status == 200, await response.text()
+        made: Json = await response.json()
+        return made
+
+
+async def test_a_session_begins_as_its_ephemeral_key_says(served: Served) -> None:
+    session = {"type": "realtime", "instructions": "Be brief.", "audio": {"output": {"voice": "default"}}}
+    expiry = {"anchor": "created_at", "seconds": 60}
+    made = await mint(served.http, {"session": session, "expires_after": expiry})
+    assert made["value"].startswith("ek_")
+    assert made["session"]["instructions"] == "Be brief."
+    assert made["session"]["object"] == "realtime.session"
+    caller = await served.dial(headers={"Authorization": f"Bearer {made['value']}"})
+    created = await caller.event("session.created")
+    assert created["session"]["instructions"] == "Be brief."
+    await caller.socket.close()
+
+
+async def test_an_ephemeral_key_that_was_never_made_is_refused(served: Served) -> None:
+    with pytest.raises(WSServerHandshakeError) as refused:
+        await served.dial(headers={"Authorization": "Bearer ek_never"})
+    assert refused.value.status == 401
+    await served.free()
+
+
+async def test_the_older_sessions_endpoint_takes_flat_settings(served: Served) -> None:
+    flat = {
+        "model": "gpt-4o-realtime-preview",
+        "modalities": ["audio", "text"],
+        "voice": "verse",
+        "input_audio_format": "g711_ulaw",
+        "input_audio_transcription": {"model": "whisper-1"},
+        "turn_detection": None,
+        "temperature": 0.8,
+        "max_response_output_tokens": 200,
+    }
+    made = await mint(served.http, flat, "/v1/realtime/sessions")
+    assert made["client_secret"]["value"].startswith("ek_")
+    assert made["output_modalities"] == ["audio"]
+    assert made["max_output_tokens"] == 200
+    assert made["audio"]["input"]["format"] == {"type": "audio/pcmu"}
+    assert made["audio"]["input"]["turn_detection"] is None
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"session": {"type": "realtime", "bogus": 1}}, "session.bogus"),
+        ({"expires_after": {"seconds": 5}}, "expires_after.seconds"),
+        ({"sesion": {}}, "sesion"),
+        ({"session": 5}, "session"),
+    ],
+)
+async def test_what_is_wrong_with_a_request_for_a_key_is_named(
+    served: Served, body: Json, param: str
+) -> None:
+    async with served.http.post("/v1/realtime/client_secrets", json=body) as response:
+        assert response.status == 400
+        assert (await response.json())["error"]["param"] == param
+        assert response.headers["Access-Control-Allow-Origin"] == "*"
