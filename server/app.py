@@ -33,7 +33,6 @@ def build_app(
     setup_health(app)
     pool = LoadedPool(startup)
     secrets = setup_client_secrets(app, pool)
-    setup_calls(app, pool, settings, secrets)
-    setup_sockets(app, pool, secrets)
+    setup_sockets(app, pool, secrets, setup_calls(app, pool, settings, secrets))
     setup_page(app, settings)
     return app

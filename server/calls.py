@@ -92,11 +92,14 @@ class Calls:
 
     async def hang_up(self, request: web.Request) -> web.Response:
         """End a call."""
-        peer = self._peers.get(request.match_info["call_id"])
-        if peer is None:
-            raise Refusal(404, "call_id_not_found", "No session found for the provided call_id", "")
-        peer.close("hung up over HTTP")
+        self.peer(request.match_info["call_id"]).close("hung up over HTTP")
         return web.Response(status=204 if request.method == "DELETE" else 200)
+
+    def peer(self, call_id: str) -> Peer:
+        """The call with this id. Raises Refusal."""
+        if call_id not in self._peers:
+            raise Refusal(404, "call_id_not_found", "No session found for the provided call_id", "")
+        return self._peers[call_id]
 
     async def close_all(self, reason: str = "the server is shutting down") -> None:
         """Refuse new calls, end those that are there, and wait until nothing is left of them."""

@@ -70,11 +70,17 @@ class Session(Protocol):
     def hear(self, samples: Float32) -> None:
         """Float32 mono at 16 kHz, any length."""
 
-    def handle(self, message: str | bytes) -> None:
-        """A client event as it was received. Never raises."""
+    def handle(self, message: str | bytes, sender: Transport | None = None) -> None:
+        """A client event as it was received, from ``sender`` if that has joined. Never raises."""
 
     def close(self, reason: str) -> None:
         """End the session and release its unit. Idempotent."""
+
+    def join(self, transport: Transport) -> None:
+        """One more client, that sees every event and may send any."""
+
+    def leave(self, transport: Transport) -> None:
+        """It is gone; the session goes on."""
 
 
 class Unit(Protocol):
@@ -122,9 +128,13 @@ class _NoSession:
 
     def hear(self, samples: Float32) -> None: ...
 
-    def handle(self, message: str | bytes) -> None: ...
+    def handle(self, message: str | bytes, sender: Transport | None = None) -> None: ...
 
     def close(self, reason: str) -> None: ...
+
+    def join(self, transport: Transport) -> None: ...
+
+    def leave(self, transport: Transport) -> None: ...
 
 
 class Peer:
@@ -170,6 +180,11 @@ class Peer:
             session.close("the call has ended")
         else:
             self._session = session
+
+    @property
+    def session(self) -> Session:
+        """The session of the call."""
+        return self._session
 
     @property
     def closed(self) -> bool:

@@ -11,12 +11,15 @@ import json
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
+from server.calls import Calls
 from server.client_secrets import ClientSecrets
 from server.doors import REALTIME, ClaimFrom, Refusal, answering, offered_key
+from server.peer import Session
 from units.pool import PoolFull
 
 logger = logging.getLogger(__name__)
@@ -33,13 +36,15 @@ Event = dict[str, Any]
 
 
 class SocketTransport:
-    """The client's end of one session. ``run`` writes until the session or the client is gone."""
+    """The client's end of one session, before and while there is a connection."""
 
     plays_audio = False
     max_message = MAX_MESSAGE
 
-    def __init__(self, socket: web.WebSocketResponse) -> None:
-        self._socket = socket
+    def __init__(self) -> None:
+        self._socket = web.WebSocketResponse(
+            protocols=("realtime",), heartbeat=PING_S, max_msg_size=MAX_MESSAGE, timeout=CLOSE_S
+        )
         self._waiting: asyncio.Queue[str | None] = asyncio.Queue()
         self._size = 0
         self.reason: str | None = None
@@ -62,8 +67,22 @@ class SocketTransport:
         self.reason = reason
         self._waiting.put_nowait(None)
 
-    async def run(self) -> None:
-        """Write what is queued, in order, then close."""
+    async def run(self, request: web.Request, handle: Callable[[str | bytes], None]) -> web.StreamResponse:
+        """Connect, write what is queued and hand over what arrives, until session or client are gone."""
+        await self._socket.prepare(request)
+        writer = asyncio.create_task(self._write(), name="websocket writer")
+        try:
+            async for message in self._socket:
+                if message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
+                    handle(message.data)
+        finally:
+            if self.reason is None:
+                self.close("the client left")
+            with suppress(TimeoutError):
+                await asyncio.wait_for(writer, CLOSE_S)
+        return self._socket
+
+    async def _write(self) -> None:
         with suppress(ConnectionError):
             while (text := await self._waiting.get()) is not None:
                 await self._socket.send_str(text)
@@ -74,10 +93,11 @@ class SocketTransport:
 class Sockets:
     """The WebSocket sessions of this server."""
 
-    def __init__(self, pool: ClaimFrom, secrets: ClientSecrets) -> None:
+    def __init__(self, pool: ClaimFrom, secrets: ClientSecrets, calls: Calls) -> None:
         self._pool = pool
         self._secrets = secrets
-        self._open: set[_Session] = set()
+        self._calls = calls
+        self._open: set[Session] = set()
         self._refusing = False
 
     def __len__(self) -> int:
@@ -90,32 +110,32 @@ class Sockets:
         if self._refusing:
             raise Refusal(503, "shutting_down", "The server is shutting down.")
         settings = self._secrets.settings(offered_key(request))
+        transport = SocketTransport()
+        if "call_id" in request.query:
+            return await self._join(request, transport, self._calls.peer(request.query["call_id"]).session)
         try:
             unit = self._pool.claim()
         except PoolFull as error:
             raise Refusal(503, "no_capacity", "All units are in use. Try again in a moment.") from error
-        # From here to open() nothing may be awaited: the unit belongs to nobody yet.
-        socket = web.WebSocketResponse(
-            protocols=("realtime",), heartbeat=PING_S, max_msg_size=MAX_MESSAGE, timeout=CLOSE_S
-        )
-        transport = SocketTransport(socket)
         session = unit.open(transport, settings)
         transport.on_slow = session.close
         self._open.add(session)
-        writer: asyncio.Task[None] | None = None
         try:
-            await socket.prepare(request)
-            writer = asyncio.create_task(transport.run(), name="websocket writer")
-            async for message in socket:
-                if message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
-                    session.handle(message.data)
+            return await transport.run(request, session.handle)
         finally:
             self._open.discard(session)
             session.close("the client left")
-            if writer is not None:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(writer, CLOSE_S)
-        return socket
+
+    async def _join(
+        self, request: web.Request, transport: SocketTransport, session: Session
+    ) -> web.StreamResponse:
+        """Control of a WebRTC call from elsewhere, until either ends."""
+        session.join(transport)
+        transport.on_slow = transport.close
+        try:
+            return await transport.run(request, partial(session.handle, sender=transport))
+        finally:
+            session.leave(transport)
 
     async def close_all(self, reason: str = "the server is shutting down") -> None:
         """Refuse new sessions and end those that are there."""
@@ -124,15 +144,9 @@ class Sockets:
             session.close(reason)
 
 
-class _Session(Protocol):
-    def handle(self, message: str | bytes) -> None: ...
-
-    def close(self, reason: str) -> None: ...
-
-
-def setup_sockets(app: web.Application, pool: ClaimFrom, secrets: ClientSecrets) -> Sockets:
+def setup_sockets(app: web.Application, pool: ClaimFrom, secrets: ClientSecrets, calls: Calls) -> Sockets:
     """Add the route of WebSocket sessions to ``app``, and end them all when it shuts down."""
-    sockets = Sockets(pool, secrets)
+    sockets = Sockets(pool, secrets, calls)
     app.router.add_route("GET", REALTIME, answering(sockets.connect))
 
     async def shut_down(_app: web.Application) -> None:

@@ -61,6 +61,8 @@ class Session:
         self.service = RealtimeService(self.scope, config, now=time.time())
         self.closed = False
         self._transport: Transport | None = None
+        self._others: list[Transport] = []  # they see and control the same session; the sound is not theirs
+        self._asking: Transport | None = None  # whose event is being handled
         self._appended: dict[int, EarResampler] = {}
         self._encoder: tuple[str, SoundEncoder] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -90,9 +92,24 @@ class Session:
         if not self.closed:
             self.unit.hear(self.scope, Pcm(samples))
 
-    def handle(self, message: str | bytes) -> None:
-        """A client event as it arrived. What is wrong with it is answered; nothing is raised."""
+    def handle(self, message: str | bytes, sender: Transport | None = None) -> None:
+        """A client event as it arrived. What is wrong with it is answered; nothing is raised.
+
+        ``sender`` is a transport that has joined, and alone is told of its mistakes.
+        """
+        self._asking = sender or self._transport
         self._run(self.service.handle, message)
+        self._asking = None
+
+    def join(self, transport: Transport) -> None:
+        """One more client of the session: it gets every event from now on, and may send any."""
+        self._others.append(transport)
+        transport.send(self.service.greeting())
+
+    def leave(self, transport: Transport) -> None:
+        """A client that had joined is gone; the session goes on."""
+        if transport in self._others:
+            self._others.remove(transport)
 
     def receive(self, envelope: Envelope) -> None:
         """Something came out of one of the unit's lines."""
@@ -107,8 +124,9 @@ class Session:
         if self._timer is not None:
             self._timer.cancel()
         self.unit.release(self)
-        if self._transport is not None:
-            self._transport.close(reason)
+        for transport in self._transports():
+            transport.close(reason)
+        self._others.clear()
 
     def _run(self, step: Callable[..., list[Effect]], *args: object) -> None:
         """Our own fault ends this session, never the server."""
@@ -148,8 +166,14 @@ class Session:
 
     def _send(self, event: dict[str, Any]) -> None:
         logger.debug("%s > %s", self.name, event["type"])
-        if self._transport is not None:
-            self._transport.send(event)
+        if event["type"] == "error" and self._asking is not None:
+            self._asking.send(event)
+            return
+        for transport in self._transports():
+            transport.send(event)
+
+    def _transports(self) -> list[Transport]:
+        return [*([] if self._transport is None else [self._transport]), *self._others]
 
     def _send_audio(self, event: dict[str, Any], audio: Audio, format: dict[str, Any]) -> None:
         item_id = event["item_id"]

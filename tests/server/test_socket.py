@@ -13,8 +13,10 @@ import pytest
 from aiohttp import ClientWebSocketResponse, WSMsgType, WSServerHandshakeError, web
 from aiohttp.test_utils import TestClient, TestServer
 
+from server.calls import setup_calls
 from server.client_secrets import setup_client_secrets
 from server.socket import Sockets, setup_sockets
+from tests.server.fakes import Client, FakeSettings
 from tests.units.caller import Problems
 from units import EngineSettings, Pipeline, PipelineConfig, PipelineUnit, build_pipeline
 from units.messages import Int16
@@ -66,7 +68,9 @@ class Served:
 @pytest.fixture
 async def served(pipeline: Pipeline) -> AsyncIterator[Served]:
     app, doors = web.Application(), Doors(pipeline)
-    sockets = setup_sockets(app, doors, setup_client_secrets(app, doors))
+    secrets = setup_client_secrets(app, doors)
+    calls = setup_calls(app, doors, FakeSettings(), secrets)
+    sockets = setup_sockets(app, doors, secrets, calls)
     pipeline.start()
     async with TestClient(TestServer(app)) as http:
         yield Served(http, sockets, pipeline)
@@ -253,6 +257,54 @@ async def test_without_an_upgrade_it_says_what_to_do(served: Served) -> None:
     async with served.http.get(URL) as response:
         assert response.status == 426
         assert (await response.json())["error"]["code"] == "upgrade_required"
+
+
+# --- control of a call from elsewhere ------------------------------------------------------------------
+
+
+async def test_a_call_is_controlled_from_elsewhere(served: Served) -> None:
+    phone = Client().add_channel().add_audio()
+    await phone.call(served.http)
+    assert (await phone.next_event())["type"] == "session.created"
+    async with await served.dial(f"/v1/realtime?call_id={phone.location.rsplit('/', 1)[1]}") as control:
+        await control.send(update(instructions="Be brief."))
+        assert (await control.event("session.updated"))["session"]["instructions"] == "Be brief."
+        assert (await phone.next_event())["session"]["instructions"] == "Be brief."
+        await control.send({"type": "nope"}, text("[[echo:Hello.]]"), CREATE)
+        done = await control.event("response.done")
+        kinds = set()
+        while (event := await phone.next_event())["type"] != "response.done":
+            kinds.add(event["type"])
+    assert event["event_id"] == done["event_id"]
+    assert "error" in control.kinds()
+    assert "error" not in kinds
+    assert "response.output_audio.delta" not in control.kinds()
+    phone.channel.send(json.dumps({"type": "input_audio_buffer.clear"}))
+    while (await phone.next_event())["type"] != "input_audio_buffer.cleared":
+        pass
+    await phone.close()
+    await served.free()
+
+
+async def test_the_end_of_a_call_ends_control_of_it(served: Served) -> None:
+    phone = Client().add_channel().add_audio()
+    await phone.call(served.http)
+    control = await served.dial(f"/v1/realtime?call_id={phone.location.rsplit('/', 1)[1]}")
+    await control.event("session.created")
+    async with served.http.post(phone.location + "/hangup") as response:
+        assert response.status == 200
+    message = await control.socket.receive(timeout=5)
+    assert message.type is WSMsgType.CLOSE
+    await phone.close()
+    await served.free()
+
+
+async def test_there_is_no_control_of_a_call_that_is_not_there(served: Served) -> None:
+    async with served.http.get(
+        "/v1/realtime?call_id=rtc_0", headers={"Upgrade": "websocket", "Connection": "upgrade"}
+    ) as response:
+        assert response.status == 404
+        assert (await response.json())["error"]["code"] == "call_id_not_found"
 
 
 # --- ephemeral keys ------------------------------------------------------------------------------------

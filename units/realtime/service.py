@@ -158,6 +158,10 @@ class RealtimeService:
         self._max_message = max_message
         return self._perform(self._open())
 
+    def greeting(self) -> dict[str, Any]:
+        """What a client that joins a session is sent first."""
+        return self._event({"type": "session.created", "session": self.session.wire()})
+
     def _open(self) -> Step:
         yield {"type": "session.created", "session": self.session.wire()}
         yield Hear(self.session.listen(live=self._config.live_transcripts))
