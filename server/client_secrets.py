@@ -21,6 +21,7 @@ from units.realtime.service import ServiceConfig, random_id
 
 PATH = "/v1/realtime/client_secrets"
 SESSIONS_PATH = "/v1/realtime/sessions"
+TRANSCRIPTION_SESSIONS_PATH = "/v1/realtime/transcription_sessions"
 MAX_BODY = 256 * 1024
 MAX_KEYS = 10_000
 """The oldest keys give way: a forgotten page must not fill the memory."""
@@ -76,6 +77,13 @@ class ClientSecrets:
         secret = {"value": value, "expires_at": expires_at}
         return web.json_response({**effective, "client_secret": secret})
 
+    async def create_transcription(self, request: web.Request) -> web.Response:
+        """The same for a session that only transcribes."""
+        value, expires_at, effective = self._mint(
+            modern({"type": "transcription", **await _json(request)}), LIFETIME
+        )
+        return web.json_response({**effective, "client_secret": {"value": value, "expires_at": expires_at}})
+
     def _mint(self, session: dict[str, Any], seconds: int) -> tuple[str, int, dict[str, Any]]:
         config = self._defaults.service_config()
         effective = SessionConfig.default(
@@ -84,7 +92,7 @@ class ClientSecrets:
             instructions=config.instructions,
             voice=config.voice,
             expires_at=0,
-        ).updated(session)
+        ).begun(session)
         now = time.time()
         for old in [key for key, known in self._keys.items() if known.expires_at <= now]:
             del self._keys[old]
@@ -98,7 +106,11 @@ class ClientSecrets:
 def setup_client_secrets(app: web.Application, defaults: Defaults) -> ClientSecrets:
     """Add the routes that make ephemeral keys to ``app``."""
     keys = ClientSecrets(defaults)
-    for path, handler in ((PATH, keys.create), (SESSIONS_PATH, keys.create_session)):
+    for path, handler in (
+        (PATH, keys.create),
+        (SESSIONS_PATH, keys.create_session),
+        (TRANSCRIPTION_SESSIONS_PATH, keys.create_transcription),
+    ):
         app.router.add_route("POST", path, answering(handler))
         app.router.add_route("OPTIONS", path, preflight)
     return keys

@@ -110,6 +110,8 @@ class Sockets:
         if self._refusing:
             raise Refusal(503, "shutting_down", "The server is shutting down.")
         settings = self._secrets.settings(offered_key(request))
+        if request.query.get("intent") == "transcription":
+            settings = ({"type": "transcription"}, *settings)
         transport = SocketTransport()
         if "call_id" in request.query:
             return await self._join(request, transport, self._calls.peer(request.query["call_id"]).session)

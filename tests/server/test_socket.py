@@ -86,7 +86,8 @@ class Caller:
         self._problems = Problems()
 
     async def __aenter__(self) -> Caller:
-        await self.event("session.created")
+        if not self.events:
+            await self.event("session.created")
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -257,6 +258,47 @@ async def test_without_an_upgrade_it_says_what_to_do(served: Served) -> None:
     async with served.http.get(URL) as response:
         assert response.status == 426
         assert (await response.json())["error"]["code"] == "upgrade_required"
+
+
+# --- transcription only --------------------------------------------------------------------------------
+
+
+async def test_a_transcription_session_writes_down_and_never_answers(served: Served) -> None:
+    caller = await served.dial("/v1/realtime?intent=transcription")
+    session = (await caller.event("session.created"))["session"]
+    assert (session["type"], session["object"]) == ("transcription", "realtime.transcription_session")
+    assert session["audio"]["input"]["turn_detection"] == {
+        "type": "server_vad",
+        "threshold": 0.5,
+        "prefix_padding_ms": 300,
+        "silence_duration_ms": 200,
+    }
+    async with caller:
+        await caller.send({"type": "session.update", "session": {"type": "realtime"}})
+        assert (await caller.event("error"))["error"]["param"] == "session.type"
+        transcription = {"model": "whisper-1", "language": "en"}
+        settings = {"type": "transcription", "audio": {"input": {"transcription": transcription}}}
+        await caller.send({"type": "session.update", "session": settings})
+        updated = (await caller.event("session.updated"))["session"]
+        assert updated["audio"]["input"]["transcription"]["language"] == "en"
+        await caller.say(600, quiet_ms=600)
+        done = await caller.event("conversation.item.input_audio_transcription.completed")
+        assert done["transcript"] == "hello there this is a voice test"
+        await caller.send(CREATE)
+        assert (await caller.event("error"))["error"][
+            "message"
+        ] == "A transcription session has no responses."
+    assert not [kind for kind in caller.kinds() if kind.startswith("response.")]
+
+
+async def test_a_key_for_transcription_makes_a_transcription_session(served: Served) -> None:
+    flat = {"input_audio_transcription": {"model": "whisper-1", "language": "de"}}
+    made = await mint(served.http, flat, "/v1/realtime/transcription_sessions")
+    assert made["object"] == "realtime.transcription_session"
+    caller = await served.dial(headers={"Authorization": f"Bearer {made['client_secret']['value']}"})
+    session = (await caller.event("session.created"))["session"]
+    assert session["audio"]["input"]["transcription"]["language"] == "de"
+    await caller.socket.close()
 
 
 # --- control of a call from elsewhere ------------------------------------------------------------------

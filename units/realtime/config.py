@@ -215,6 +215,32 @@ _session = fields(
 )
 
 
+_transcription_session = fields(
+    {
+        "type": anything,
+        "audio": fields(
+            {
+                "input": fields(
+                    {
+                        "format": _format,
+                        "noise_reduction": nullable(_noise_reduction),
+                        "transcription": _transcription,
+                        "turn_detection": nullable(_turn_detection),
+                    }
+                )
+            }
+        ),
+        "include": nullable(array(one_of("item.input_audio_transcription.logprobs"))),
+        **dict.fromkeys(_SERVER_OWNED, anything),
+    }
+)
+
+_SCHEMAS = {"realtime": _session, "transcription": _transcription_session}
+_ANSWERING = ("create_response", "interrupt_response", "idle_timeout_ms")
+"""Settings of turn detection that mean nothing where there are no answers."""
+_TRANSCRIPTION_SILENCE_MS = 200
+
+
 def _metadata(value: Any, path: str) -> Any:
     if len(fields({}, open=True)(value, path)) > 16:
         raise ProtocolError("object_above_max_properties", f"Invalid '{path}': at most 16 pairs.", path)
@@ -297,25 +323,56 @@ class SessionConfig:
 
     def wire(self) -> Wire:
         """A copy of the whole effective session."""
-        return copy.deepcopy(self._wire)
+        wire = copy.deepcopy(self._wire)
+        if self.kind == "transcription" and wire["audio"]["input"]["turn_detection"]:
+            for name in _ANSWERING:
+                wire["audio"]["input"]["turn_detection"].pop(name, None)
+        return wire
 
     def updated(self, patch: Any) -> SessionConfig:
         """The configuration after a ``session.update``. Raises ProtocolError, and then nothing changes."""
+        check = _SCHEMAS[self.kind]
         if not isinstance(patch, dict) or "type" not in patch:
-            _session(patch, "session")
+            check(patch, "session")
             raise missing("session.type")
-        if patch["type"] == "transcription":
-            message = "Passing a transcription session update event to a realtime session is not allowed."
+        kind = one_of(*_SCHEMAS)(patch["type"], "session.type")
+        if kind != self.kind:
+            message = f"Passing a {kind} session update event to a {self.kind} session is not allowed."
             raise ProtocolError("invalid_value", message, "session.type")
-        one_of("realtime")(patch["type"], "session.type")
-        checked = _session(patch, "session")
+        checked = check(patch, "session")
         for name in _SERVER_OWNED:
             checked.pop(name, None)
         merged = _merge(self._wire, checked)
-        output = merged["audio"]["output"]
-        if isinstance(output["voice"], dict):  # echoed as a string: objects break stock clients
+        output = merged["audio"].get("output", {})
+        if isinstance(output.get("voice"), dict):  # echoed as a string: objects break stock clients
             output["voice"] = output["voice"]["id"]
         return SessionConfig(merged)
+
+    def begun(self, patch: Any) -> SessionConfig:
+        """Like :meth:`updated`, for a session that has not begun and may become one that transcribes."""
+        if isinstance(patch, dict) and patch.get("type") == "transcription" and self.kind == "realtime":
+            return self._transcribing().updated(patch)
+        return self.updated(patch)
+
+    def _transcribing(self) -> SessionConfig:
+        sound = self._input
+        detection = sound["turn_detection"] | {"silence_duration_ms": _TRANSCRIPTION_SILENCE_MS}
+        sound = sound | {"transcription": dict(_TRANSCRIPTION), "turn_detection": detection}
+        return SessionConfig(
+            {
+                "type": "transcription",
+                "object": "realtime.transcription_session",
+                "id": self._wire["id"],
+                "expires_at": self._wire["expires_at"],
+                "audio": {"input": sound},
+                "include": None,
+            }
+        )
+
+    @property
+    def kind(self) -> str:
+        """``realtime``, or ``transcription``, where nothing is ever answered."""
+        return str(self._wire["type"])
 
     @property
     def id(self) -> str:
@@ -342,7 +399,8 @@ class SessionConfig:
 
     @property
     def creates_response(self) -> bool:
-        return bool((self._input["turn_detection"] or {}).get("create_response", False))
+        detection = self._input["turn_detection"] or {}
+        return self.kind == "realtime" and bool(detection.get("create_response", False))
 
     @property
     def interrupts(self) -> bool:
@@ -368,6 +426,8 @@ class SessionConfig:
 
     def response(self, overrides: Any = None) -> ResponseConfig:
         """The settings of one response. Raises ProtocolError for wrong ``response.create`` members."""
+        if self.kind == "transcription":
+            raise ProtocolError("invalid_value", "A transcription session has no responses.", "type")
         checked = _response(overrides, "response") if overrides is not None else {}
         audio = _merge(self._wire["audio"]["output"], checked.get("audio", {}).get("output", {}))
         if isinstance(audio["voice"], dict):

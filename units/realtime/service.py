@@ -150,7 +150,7 @@ class RealtimeService:
     def configure(self, settings: Iterable[Any]) -> None:
         """Settings, as of ``session.update``, from before there was a client. Raises ProtocolError."""
         for patch in settings:
-            self.session = self.session.updated(patch)
+            self.session = self.session.begun(patch)
 
     def open(self, *, sends_audio: bool = False, max_message: int = MAX_MESSAGE) -> list[Effect]:
         """The client is there. ``sends_audio``: it plays the sound itself, and is sent it in events."""
