@@ -94,6 +94,13 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
+class Await:
+    """Say when the caller has not spoken for this long, counted from here; 0: do not."""
+
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Clear:
     """Forget what was heard so far and start the detector afresh."""
 
@@ -160,6 +167,14 @@ class SpeechEnded(Notice):
     turn: int
     audio_end_ms: int
     """Includes the silence."""
+
+
+@dataclass(frozen=True, slots=True)
+class StayedSilent(Notice):
+    """Answer to :class:`Await`, when the caller did not speak. Comes once."""
+
+    audio_start_ms: int
+    audio_end_ms: int
 
 
 @dataclass(frozen=True, slots=True)

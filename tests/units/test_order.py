@@ -109,6 +109,50 @@ async def test_sound_starts_between_the_deltas_and_stops_after_done(new_unit: Un
     await caller.hang_up()
 
 
+IDLE = {"input": {"turn_detection": {"type": "server_vad", "idle_timeout_ms": 5000}}}
+
+
+async def test_a_silent_caller_is_spoken_to_once_the_answer_was_heard(new_unit: UnitFactory) -> None:
+    caller = Caller(new_unit())
+    caller.configure(audio=IDLE)
+    caller.write("hi")
+    await caller.got("response.done")
+    await caller.unit.eventually(lambda: not caller.unit.outstanding - {caller.session.scope})
+    caller.say(quiet(6000))  # while the answer is playing
+    caller.listen(10_000)
+    caller.say(quiet(4000))
+    assert not caller.of("input_audio_buffer.timeout_triggered")
+    caller.say(quiet(1100))
+    await caller.got("response.done", 2)
+    (timeout,) = caller.of("input_audio_buffer.timeout_triggered")
+    assert timeout["audio_end_ms"] - timeout["audio_start_ms"] == pytest.approx(5000, abs=32)
+    after = caller.types[caller.types.index(timeout["type"]) + 1 :]
+    assert after[:4] == [
+        "input_audio_buffer.committed",
+        "conversation.item.added",
+        "conversation.item.done",
+        "response.created",
+    ]
+    assert caller.of("conversation.item.done")[-2]["item"]["content"] == [
+        {"type": "input_audio", "transcript": ""}
+    ]
+    await caller.hang_up()
+
+
+async def test_speech_and_answers_put_the_idle_timeout_off(new_unit: UnitFactory) -> None:
+    caller = Caller(new_unit())
+    caller.configure(audio=IDLE)
+    caller.write("hi", output_modalities=["text"])
+    await caller.got("response.done")
+    caller.say(quiet(4500), loud(500), quiet(1000))
+    await caller.got("response.done", 2)
+    caller.say(quiet(6000))  # its answer is still to be heard
+    caller.do("input_audio_buffer.commit")
+    await caller.got("input_audio_buffer.committed", 2)  # so all of it has been listened to
+    assert not caller.of("input_audio_buffer.timeout_triggered")
+    await caller.hang_up()
+
+
 async def test_a_written_turn_is_answered_in_writing(new_unit: UnitFactory) -> None:
     caller = Caller(new_unit())
     caller.write("hi", output_modalities=["text"])

@@ -403,6 +403,11 @@ class SessionConfig:
         return self.kind == "realtime" and bool(detection.get("create_response", False))
 
     @property
+    def idle_timeout_ms(self) -> int:
+        """Silence after which the caller is spoken to; 0: never."""
+        return int((self._input["turn_detection"] or {}).get("idle_timeout_ms") or 0)
+
+    @property
     def interrupts(self) -> bool:
         return bool((self._input["turn_detection"] or {}).get("interrupt_response", False))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from units.messages import Audio, Clear, Commit, Generate, Int16, Listen, Prepare, Say
+from units.messages import Audio, Await, Clear, Commit, Generate, Int16, Listen, Prepare, Say
 from units.scope import CancelScope
 
 
@@ -28,7 +28,7 @@ class Submit:
 class Hear:
     """Put this into the ears' stream."""
 
-    body: Listen | Clear | Commit
+    body: Listen | Clear | Commit | Await
 
 
 @dataclass(frozen=True, slots=True, eq=False)

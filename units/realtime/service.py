@@ -12,12 +12,13 @@ import copy
 import logging
 import secrets
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from units.messages import (
     COMMIT_MIN_MS,
     Audio,
+    Await,
     Clear,
     Commit,
     Committed,
@@ -33,6 +34,7 @@ from units.messages import (
     SpeechPaused,
     SpeechResumed,
     SpeechStarted,
+    StayedSilent,
     TextDelta,
     TextFinished,
     ToolCalled,
@@ -64,6 +66,9 @@ from units.scope import CancelScope
 from units.turns import SpeculativeTurnTracker, Turn
 
 logger = logging.getLogger(__name__)
+
+_SILENT = "The user has said nothing for a while. Ask in a few words whether they are still there."
+"""Added to the instructions when an idle timeout has passed."""
 
 LONGEST_ANSWER = 600.0
 """Seconds of speech after which a response is incomplete: made speech waits in memory until it is heard."""
@@ -202,10 +207,14 @@ class RealtimeService:
         response = self._audible.pop(heard.tag, None)
         if response is not None and response.text != response.queued_text:
             self._trim(response, heard.text)
-        if heard.tag not in self._sounding:  # there was nothing to pronounce
-            return []
-        self._sounding.discard(heard.tag)
-        return self._perform(iter([{"type": "output_audio_buffer.stopped", "response_id": heard.tag}]))
+        return self._perform(self._stopped(heard.tag, response))
+
+    def _stopped(self, response_id: str, response: Response | None) -> Step:
+        if response_id in self._sounding:  # else there was nothing to pronounce
+            self._sounding.discard(response_id)
+            yield {"type": "output_audio_buffer.stopped", "response_id": response_id}
+        if response is not None:
+            yield from self._await_speech(response)
 
     def flushed(self, heard: Iterable[Heard]) -> list[Effect]:
         """Answer to FlushPlayout: how far the speech got that was in the queue."""
@@ -285,10 +294,33 @@ class RealtimeService:
                 yield from self._transcribed(self._turns.transcribed(turn, revision, text, seconds))
             case TranscriptFailed(turn, revision, reason):
                 yield from self._transcribed(self._turns.transcribed(turn, revision, "", failure=reason))
+            case StayedSilent(start_ms, end_ms):
+                yield from self._stayed_silent(start_ms, end_ms)
             case Failed(stage, reason):
                 error = ProtocolError("server_error", f"The {stage} stage failed.", type="server_error")
                 yield self._error(error, None)
                 yield Close(reason)
+
+    def _await_speech(self, response: Response) -> Step:
+        """All is said: from here on, or from when the client will have played it, silence is counted."""
+        if self.session.idle_timeout_ms and self.active is None and not self._audible:
+            playing_ms = int(1000 * response.seconds) if self._sends_audio else 0
+            yield Hear(Await(self.session.idle_timeout_ms + playing_ms))
+
+    def _stayed_silent(self, start_ms: int, end_ms: int) -> Step:
+        if not self.session.idle_timeout_ms or self._responses or self._audible or self._turns.speaking:
+            return
+        turn = Turn(0, self._new_id("item"), text="")
+        yield {
+            "type": "input_audio_buffer.timeout_triggered",
+            "audio_start_ms": start_ms,
+            "audio_end_ms": end_ms,
+            "item_id": turn.item_id,
+        }
+        yield from self._commit(turn)
+        config = self.session.response()
+        config = replace(config, instructions=f"{config.instructions}\n\n{_SILENT}")
+        yield from self._respond(config, self.conversation.history())
 
     def _interrupt(self) -> Step:
         """The caller speaks: whatever is being said or made stops, also when it is complete already."""
@@ -540,6 +572,7 @@ class RealtimeService:
     def _finish(self, response: Response, status: str, details: dict[str, Any] | None) -> Step:
         self._responses.pop(response.scope, None)
         yield from response.end(status, details)
+        yield from self._await_speech(response)
         if response.heard_text is not None:
             self._trim(response, response.heard_text)
         if self._unanswered and self.active is None:

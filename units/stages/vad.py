@@ -16,6 +16,7 @@ from units.engines.base import VoiceActivityDetector, VoiceStream
 from units.messages import (
     COMMIT_MIN_MS,
     EAR_RATE,
+    Await,
     Clear,
     Commit,
     Committed,
@@ -28,6 +29,7 @@ from units.messages import (
     SpeechPaused,
     SpeechResumed,
     SpeechStarted,
+    StayedSilent,
 )
 from units.scope import CancelScope
 
@@ -64,7 +66,7 @@ _KEEP = 300 * EAR_RATE
 
 
 def detect_turns(
-    bodies: Iterable[Pcm | Listen | Clear | Commit], detector: VoiceActivityDetector
+    bodies: Iterable[Pcm | Listen | Clear | Commit | Await], detector: VoiceActivityDetector
 ) -> Iterator[Speech | Notice]:
     """Yield notices about the caller's turns, and their sound as Speech."""
     ear = _Ear(detector.open())
@@ -78,6 +80,8 @@ def detect_turns(
                 ear.clear()
             case Commit(item_id):
                 yield from ear.commit(item_id)
+            case Await(ms):
+                ear.wait(ms)
 
 
 class _Ear:
@@ -89,12 +93,16 @@ class _Ear:
         self._rest: Float32 = np.zeros(0, np.float32)
         self._heard = 0  # samples judged since the session began
         self._turn = 0
+        self._silent: tuple[int, int] | None = None  # samples: from where, and when it is noted
         self.clear()
 
     def listen(self, rules: Listen) -> None:
         if rules.turn_detection != self._rules.turn_detection:
             self.clear()
         self._rules = rules
+
+    def wait(self, ms: int) -> None:
+        self._silent = (self._heard, self._heard + self._samples(ms)) if ms and not self._speaking else None
 
     def clear(self) -> None:
         self._stream.reset()
@@ -146,6 +154,9 @@ class _Ear:
             yield self._start()
         else:
             self._forget(self._prefix + _STEADY * CHUNK)
+            if self._silent is not None and self._heard >= self._silent[1]:
+                yield StayedSilent(_ms(self._silent[0]), _ms(self._heard))
+                self._silent = None
 
     @property
     def _prefix(self) -> int:
@@ -154,6 +165,7 @@ class _Ear:
     def _start(self) -> SpeechStarted:
         self._forget(self._prefix + _STEADY * CHUNK)
         self._speaking = True
+        self._silent = None
         self._turn += 1
         self._fresh = 0
         return SpeechStarted(self._turn, _ms(self._heard - self._length))

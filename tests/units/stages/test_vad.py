@@ -12,6 +12,7 @@ from units.engines.base import EngineSettings
 from units.engines.scripted import ScriptedVad
 from units.messages import (
     EAR_RATE,
+    Await,
     Clear,
     Commit,
     Committed,
@@ -23,6 +24,7 @@ from units.messages import (
     SpeechPaused,
     SpeechResumed,
     SpeechStarted,
+    StayedSilent,
 )
 from units.stages.vad import detect_turns
 
@@ -249,3 +251,14 @@ def test_a_commit_right_after_a_long_turn_was_settled_holds_that_turn() -> None:
     outputs = [*detect_turns([Listen(), long, Commit("item_1")], ScriptedVad(EngineSettings("scripted")))]
     committed = next(each for each in outputs if isinstance(each, Committed))
     assert committed.audio_ms >= 28_000
+
+
+def test_silence_is_noted_once_when_it_is_awaited() -> None:
+    outputs = heard(quiet(10), Await(640), quiet(19), quiet(1), quiet(100))
+    assert outputs == [StayedSilent(320, 960)]
+
+
+def test_speech_is_no_silence() -> None:
+    assert "StayedSilent" not in kinds(heard(QUIET_LIVE, Await(640), quiet(10), loud(5), quiet(100)))
+    assert "StayedSilent" not in kinds(heard(QUIET_LIVE, loud(5), Await(640), quiet(100)))
+    assert heard(Await(640), quiet(10), Await(0), quiet(100)) == []
