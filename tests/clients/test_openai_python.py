@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -20,7 +20,7 @@ from openai import AsyncOpenAI
 from openai.resources.realtime.realtime import AsyncRealtimeConnection
 from websockets.exceptions import InvalidStatus
 
-from tests.e2e.serving import SCRIPTED, Served, serving
+from tests.e2e.serving import Served
 from tests.server.fakes import Client as Browser
 from tests.server.fakes import RTCSessionDescription, ToneTrack
 from units.engines.scripted import ANSWER, HEARD, LONG_ANSWER, SECONDS_PER_CHARACTER
@@ -34,12 +34,6 @@ WEATHER: Any = {
     "description": "What the weather is like in a city.",
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
 }
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
-    with serving(*SCRIPTED, "--num-pipelines", "2") as served:
-        yield served
 
 
 @pytest.fixture
