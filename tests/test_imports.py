@@ -56,6 +56,7 @@ ARROWS: dict[str, set[str]] = {
         "units.engines",
         "units.messages",
         "units.pool",
+        "units.realtime",
         "units.stages.vad",
         "units.unit",
     },

@@ -26,9 +26,9 @@ from units.realtime.effects import (
 )
 from units.realtime.errors import ProtocolError
 from units.realtime.parse import MAX_MESSAGE
-from units.realtime.service import RealtimeService, ServiceConfig, random_id
-from units.realtime.sound import SoundEncoder
-from units.resample import EarResampler
+from units.realtime.service import RealtimeService, ServiceConfig
+from units.realtime.sound import RATES, encoded
+from units.resample import EarResampler, VoiceResampler
 from units.scope import CancelScope
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Session:
         self._others: list[Transport] = []  # they see and control the same session; the sound is not theirs
         self._asking: Transport | None = None  # whose event is being handled
         self._appended: dict[int, EarResampler] = {}
-        self._encoder: tuple[str, SoundEncoder] | None = None
+        self._voices: dict[str, VoiceResampler] = {}  # by item id: of speech that is being sent in events
         self._timer: asyncio.TimerHandle | None = None
 
     def attach(self, transport: Transport, settings: Iterable[Any] = ()) -> None:
@@ -144,8 +144,6 @@ class Session:
                 return
             match effect:
                 case SendEvent(event):
-                    if event["type"] == "response.output_audio.done":
-                        self._send_rest(event)
                     self._send(event)
                 case Submit(scope, work):
                     self.unit.submit(scope, work)
@@ -153,8 +151,8 @@ class Session:
                     self.unit.hear(self.scope, body)
                 case Append(samples, rate):
                     self._append(samples, rate)
-                case SendAudio(event, audio, format):
-                    self._send_audio(event, audio, format)
+                case SendAudio(event, audio, kind):
+                    self._send_audio(event, audio, kind)
                 case Play(response_id, _, audio):
                     self.unit.output_queue.write(response_id, audio)
                 case FinishPlaying(response_id):
@@ -175,20 +173,15 @@ class Session:
     def _transports(self) -> list[Transport]:
         return [*([] if self._transport is None else [self._transport]), *self._others]
 
-    def _send_audio(self, event: dict[str, Any], audio: Audio, format: dict[str, Any]) -> None:
-        item_id = event["item_id"]
-        if self._encoder is None or self._encoder[0] != item_id:
-            self._encoder = item_id, SoundEncoder(format)
-        if delta := self._encoder[1].encode(audio):
-            self._send({**event, "delta": delta})
-
-    def _send_rest(self, done: dict[str, Any]) -> None:
-        """What the encoder held back of a sound that is complete."""
-        if self._encoder is not None and self._encoder[0] == done["item_id"]:
-            delta, self._encoder = self._encoder[1].finish(), None
-            if delta:
-                kind = "response.output_audio.delta"
-                self._send({**done, "type": kind, "event_id": random_id("event"), "delta": delta})
+    def _send_audio(self, event: dict[str, Any], audio: Audio | None, kind: str) -> None:
+        voice = self._voices.setdefault(event["item_id"], VoiceResampler(RATES[kind]))
+        if audio is None:
+            del self._voices[event["item_id"]]
+            samples = voice.finish()
+        else:
+            samples = voice.convert(audio.samples, audio.rate)
+        if len(samples):
+            self._send({**event, "delta": encoded(samples, kind)})
 
     def _append(self, samples: Int16, rate: int) -> None:
         if rate not in self._appended:

@@ -52,12 +52,12 @@ class Play:
 class SendAudio:
     """Send this server event with ``audio`` as its ``delta``, to a client that plays the sound itself.
 
-    ``format`` is that of the session's output.
+    None: that was all; send what was held back. ``format`` is the name of the session's output format.
     """
 
     event: dict[str, Any]
-    audio: Audio
-    format: dict[str, Any]
+    audio: Audio | None
+    format: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,10 +102,13 @@ class Response:
             self._passages.append((audio.text, self.seconds))
         self.seconds += len(audio.samples) / audio.rate
         if self._sends_audio:
-            event = {"type": "response.output_audio.delta", **self._part_ids}
-            yield SendAudio(event, audio, self.config.output["format"])
+            yield self._sound(audio)
         else:
             yield Play(self.id, self.message["id"], audio)
+
+    def _sound(self, audio: Audio | None) -> SendAudio:
+        event = {"type": "response.output_audio.delta", **self._part_ids}
+        return SendAudio(event, audio, self.config.output["format"]["type"])
 
     def text_until(self, seconds: float) -> str:
         """The whole words that are said in the first ``seconds`` of the sound."""
@@ -145,7 +148,7 @@ class Response:
         yield {"type": f"{kind}.done", **where, "name": call.name, "arguments": call.arguments}
         yield from self._end_item(item, "completed")
 
-    def end(self, status: str, details: Wire | None) -> Iterator[Wire | FinishPlaying]:
+    def end(self, status: str, details: Wire | None) -> Iterator[Wire | FinishPlaying | SendAudio]:
         """Close what is open, then ``response.done``. Nothing of this response follows but its sound."""
         live = self.state is ResponseState.LIVE
         self._move("finish")
@@ -177,10 +180,12 @@ class Response:
         yield from self._add_item(item)
         yield {"type": "response.content_part.added", **self._part_ids, "part": self._part("")}
 
-    def _close_message(self, status: str) -> Iterator[Wire]:
+    def _close_message(self, status: str) -> Iterator[Wire | SendAudio]:
         item, text = self.message, self._text
         assert item is not None
         if self.config.spoken:
+            if self._sends_audio:
+                yield self._sound(None)
             yield {"type": "response.output_audio.done", **self._part_ids}
             yield {"type": "response.output_audio_transcript.done", **self._part_ids, "transcript": text}
             item["content"] = [{"type": "output_audio", "transcript": text}]

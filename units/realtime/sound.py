@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Any
 
-import av
 import numpy as np
 import numpy.typing as npt
 
-from units.messages import Audio, Int16
+from units.messages import Int16
 from units.realtime.errors import ProtocolError
 
 PCM, PCMU, PCMA = "audio/pcm", "audio/pcmu", "audio/pcma"
@@ -32,31 +30,10 @@ def decoded(text: str, kind: str, param: str = "audio") -> Int16:
     return np.frombuffer(raw, "<i2")
 
 
-class SoundEncoder:
-    """Turns one stretch of speech into text, piece by piece. It holds back about a millisecond."""
-
-    def __init__(self, format: dict[str, Any]) -> None:
-        self._kind = format["type"]
-        self._resampler = av.AudioResampler(format="s16", layout="mono", rate=RATES[self._kind])
-
-    def encode(self, audio: Audio) -> str:
-        """Base64 of ``audio`` in the format; "" when there is nothing yet."""
-        if not len(audio.samples):
-            return ""
-        frame = av.AudioFrame.from_ndarray(audio.samples[np.newaxis, :], format="s16", layout="mono")
-        frame.sample_rate = audio.rate
-        return self._text(self._resampler.resample(frame))
-
-    def finish(self) -> str:
-        """What was held back."""
-        return self._text(self._resampler.resample(None))
-
-    def _text(self, frames: list[av.AudioFrame]) -> str:
-        parts = [frame.to_ndarray()[0] for frame in frames]
-        samples = np.concatenate(parts) if parts else np.zeros(0, np.int16)
-        if self._kind == PCM:
-            return base64.b64encode(samples.astype("<i2").tobytes()).decode()
-        return base64.b64encode(_nearest(_DECODE[self._kind], samples).tobytes()).decode()
+def encoded(samples: Int16, kind: str) -> str:
+    """Base64 of ``samples``, int16 mono at ``RATES[kind]``."""
+    raw = samples.astype("<i2") if kind == PCM else _nearest(_DECODE[kind], samples)
+    return base64.b64encode(raw.tobytes()).decode()
 
 
 def _nearest(table: Int16, samples: Int16) -> npt.NDArray[np.uint8]:
