@@ -145,8 +145,8 @@ class Session:
             match effect:
                 case SendEvent(event):
                     self._send(event)
-                case Submit(scope, work):
-                    self.unit.submit(scope, work)
+                case Submit(scope, work, aside):
+                    self.unit.submit(scope, work, aside=aside)
                 case Hear(body):
                     self.unit.hear(self.scope, body)
                 case Append(samples, rate):

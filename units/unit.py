@@ -67,6 +67,7 @@ class PipelineUnit:
         self._sessions = 0
         self._ears: Line | None = None
         self._mouth: Line | None = None
+        self._aside: Line | None = None
 
     # --- the names that people who know the pattern look for -------------------------------------
 
@@ -115,10 +116,13 @@ class PipelineUnit:
             ("stt", partial(transcribe, engine=self._engines.stt)),
             ("notifier", notify),
         )
-        self._mouth = self._line(
-            ("llm", partial(answer, engine=self._engines.llm)),
-            ("output", partial(process, pacing=self._pacing)),
-            ("tts", partial(speak, engine=self._engines.tts)),
+        self._mouth = self._new_mouth()
+
+    def _new_mouth(self, name: str = "") -> Line:
+        return self._line(
+            (f"{name}llm", partial(answer, engine=self._engines.llm)),
+            (f"{name}output", partial(process, pacing=self._pacing)),
+            (f"{name}tts", partial(speak, engine=self._engines.tts)),
         )
 
     @property
@@ -134,7 +138,7 @@ class PipelineUnit:
         """Close the session and let the stages end. Does not wait; see :meth:`join`."""
         if self.session is not None:
             self.session.close("the server is stopping")
-        for line in (self._ears, self._mouth):
+        for line in (self._ears, self._mouth, self._aside):
             if line is not None:
                 line.stop()
 
@@ -143,7 +147,7 @@ class PipelineUnit:
 
         Returns the names of those still alive. Blocks: not for the event loop thread.
         """
-        lines = [line for line in (self._ears, self._mouth) if line is not None]
+        lines = [line for line in (self._ears, self._mouth, self._aside) if line is not None]
         return [name for line in lines for name in line.join(deadline)]
 
     # --- a conversation --------------------------------------------------------------------------
@@ -172,10 +176,15 @@ class PipelineUnit:
         """Put ``body`` into the ears' stream of the session whose scope this is."""
         self._started(self._ears).put(scope, body)
 
-    def submit(self, scope: CancelScope, work: Generate | Say | Prepare) -> None:
-        """Give the mouth one piece of work, which is all of its scope."""
+    def submit(self, scope: CancelScope, work: Generate | Say | Prepare, *, aside: bool = False) -> None:
+        """Give the mouth one piece of work, which is all of its scope.
+
+        ``aside``: not behind what is being said. A second mouth, made when it is first needed, takes it.
+        """
         self.outstanding.add(scope)
-        mouth = self._started(self._mouth)
+        if aside and self._aside is None:
+            self._aside = self._new_mouth("aside ")
+        mouth = self._started(self._aside if aside else self._mouth)
         mouth.put(scope, work)
         mouth.put(scope, End())
 

@@ -102,9 +102,9 @@ class WatchedUnit(PipelineUnit):
         self.submitted: list[CancelScope] = []
         self._news = asyncio.Event()
 
-    def submit(self, scope: CancelScope, work: Any) -> None:
+    def submit(self, scope: CancelScope, work: Any, *, aside: bool = False) -> None:
         self.submitted.append(scope)
-        super().submit(scope, work)
+        super().submit(scope, work, aside=aside)
 
     def _receive(self, envelope: Envelope) -> None:
         self.ends[envelope.scope] += isinstance(envelope.body, End)

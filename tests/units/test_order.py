@@ -13,7 +13,7 @@ import pytest
 from tests.protocol.order import OrderChecker
 from tests.units.caller import Caller, Json, loud, quiet, said, scripted
 from tests.units.conftest import UnitFactory
-from tests.units.odd_engines import GatedLLM, RememberingLLM
+from tests.units.odd_engines import GatedLLM, GatedTTS, RememberingLLM
 from units.engines.scripted import ANSWER, HEARD, LONG_ANSWER
 from units.messages import Message
 
@@ -106,6 +106,26 @@ async def test_sound_starts_between_the_deltas_and_stops_after_done(new_unit: Un
     await caller.unit.eventually(lambda: not caller.unit.outstanding - {caller.session.scope})
     assert len(caller.listen(10_000)) == pytest.approx(len(ANSWER) * 0.06 * 24_000, rel=0.05)
     assert caller.types[-2:] == ["output_audio_buffer.started", "output_audio_buffer.stopped"]
+    await caller.hang_up()
+
+
+async def test_an_answer_aside_does_not_wait_for_what_is_being_said(new_unit: UnitFactory) -> None:
+    tts = GatedTTS(free=1)
+    caller = Caller(new_unit(scripted(tts=tts)))
+    caller.write("[[long]]")
+    await caller.unit.eventually(lambda: caller.unit.output_queue.playing)
+    words = {
+        "type": "message",
+        "role": "user",
+        "content": [{"type": "input_text", "text": "[[echo:Aside.]]"}],
+    }
+    aside = {"conversation": "none", "output_modalities": ["text"], "input": [words], "metadata": {"n": "1"}}
+    caller.do("response.create", response=aside)
+    done = (await caller.got("response.done"))["response"]
+    assert (said(done), done["metadata"], done["conversation_id"]) == ("Aside.", {"n": "1"}, None)
+    assert caller.session.service.active is not None
+    tts.gate.set()
+    assert (await caller.got("response.done", 2))["response"]["conversation_id"]
     await caller.hang_up()
 
 

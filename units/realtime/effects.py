@@ -18,10 +18,11 @@ class SendEvent:
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Give this work to the mouth, under ``scope``."""
+    """Give this work to the mouth, under ``scope``. ``aside``: it must not wait for what is being said."""
 
     scope: CancelScope
     work: Generate | Say | Prepare
+    aside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

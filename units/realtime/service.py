@@ -492,7 +492,7 @@ class RealtimeService:
         """A response that is announced at once."""
         response = self._new_response(config)
         yield from response.release()
-        yield Submit(response.scope, _request(config, prompt))
+        yield Submit(response.scope, _request(config, prompt), config.out_of_band)
 
     def _respond_to_turn(self) -> Step:
         yield from self._respond(self.session.response(), self.conversation.history())
@@ -567,7 +567,8 @@ class RealtimeService:
         response.scope = CancelScope(f"{response.id} apology", self.scope)
         self._responses[response.scope] = response
         space = " " if response.text else ""
-        yield Submit(response.scope, Say(space + self._config.apology, response.config.voice))
+        sorry = Say(space + self._config.apology, response.config.voice)
+        yield Submit(response.scope, sorry, response.config.out_of_band)
 
     def _finish(self, response: Response, status: str, details: dict[str, Any] | None) -> Step:
         self._responses.pop(response.scope, None)
