@@ -257,6 +257,24 @@ async def test_a_mistake_is_an_error_event_and_the_session_goes_on(client: Async
         assert (await talk.answer()).output[0].content[0].transcript == "Still here."
 
 
+async def listened(talk: Conversation) -> None:
+    """Two turns to a session that only transcribes."""
+    transcription: Any = {"input": {"transcription": {"model": "gpt-4o-mini-transcribe"}}}
+    await talk.connection.session.update(session={"type": "transcription", "audio": transcription})
+    assert (await talk.event("session.updated")).session.type == "transcription"
+    for _ in range(2):
+        await talk.speak(600, quiet_ms=1200)
+        heard = await talk.event("conversation.item.input_audio_transcription.completed")
+        assert heard.transcript == HEARD
+    assert [event.type for event in talk.events if event.type.startswith("response.")] == []
+
+
+async def test_speech_is_transcribed_and_not_answered(client: AsyncOpenAI) -> None:
+    async with talking(client, extra_query={"intent": "transcription"}) as talk:
+        assert talk.events[0].session.type == "transcription"
+        await listened(talk)
+
+
 # --- ephemeral keys ------------------------------------------------------------------------------------
 
 
@@ -273,6 +291,15 @@ async def test_an_ephemeral_key_opens_the_session_that_it_was_made_for(client: A
         assert (session.instructions, session.output_modalities) == ("Be brief.", ["text"])
         await talk.write("Hello")
         assert (await talk.answer()).output[0].content[0].text == ANSWER
+
+
+async def test_an_ephemeral_key_opens_a_session_that_transcribes(client: AsyncOpenAI) -> None:
+    made = await client.realtime.client_secrets.create(session={"type": "transcription"})
+    type(made).model_validate_json(made.to_json())
+    assert (made.session.type, made.session.object) == ("transcription", "realtime.transcription_session")
+    async with AsyncOpenAI(base_url=client.base_url, api_key=made.value) as page, talking(page) as talk:
+        assert talk.events[0].session.type == "transcription"
+        await listened(talk)
 
 
 async def test_an_ephemeral_key_that_was_never_made_opens_nothing(client: AsyncOpenAI) -> None:
