@@ -32,6 +32,7 @@ from units.messages import (
     SpeechPaused,
     SpeechResumed,
     SpeechStarted,
+    StayedSilent,
     TextDelta,
     TextFinished,
     ToolCall,
@@ -41,7 +42,17 @@ from units.messages import (
     TranscriptFinal,
 )
 from units.playout import Playout
-from units.realtime.effects import Close, Effect, FinishPlaying, FlushPlayout, Hear, Play, SendEvent, Submit
+from units.realtime.effects import (
+    Close,
+    Effect,
+    FinishPlaying,
+    FlushPlayout,
+    Hear,
+    Play,
+    SendAudio,
+    SendEvent,
+    Submit,
+)
 from units.realtime.service import RealtimeService, ServiceConfig
 from units.scope import CancelScope
 
@@ -221,7 +232,8 @@ class World:
         self.unheard: list[tuple[int, int]] = []  # turn and revision without words yet
         self.unspoken: dict[CancelScope, str] = {}
         self.closed = False
-        self.perform(self.service.open())
+        self.sends_audio = self.rng.random() < 0.4
+        self.perform(self.service.open(sends_audio=self.sends_audio))
 
     def new_id(self, prefix: str) -> str:
         self.count += 1
@@ -231,14 +243,20 @@ class World:
         for effect in effects:
             match effect:
                 case SendEvent(event):
+                    assert not (self.sends_audio and event["type"].startswith("output_audio_buffer."))
                     self.sent.append(event)
                     self.problems.look_at(event)
+                case SendAudio(event, audio, _):
+                    assert self.sends_audio
+                    if audio is not None:
+                        self.problems.look_at({**event, "delta": "AAAA"})
                 case Submit(scope, work):
                     self.work.append((scope, work))
                     hash(work)  # an immutable snapshot
                 case Hear(Commit(item_id)):
                     self.commits.append(item_id)
                 case Play(tag, _, audio):
+                    assert not self.sends_audio
                     self.playout.write(tag, audio)
                 case FinishPlaying(tag):
                     self.playout.finish(tag)
@@ -277,6 +295,7 @@ class World:
         }
         return [
             *[self.client_event] * 6,
+            self.silence_passes,
             *ears[self.ear] * 2,
             *[self.ears_forget] * (self.ear != "quiet"),
             *[self.commit_arrives] * 2 * bool(self.commits),
@@ -323,6 +342,8 @@ class World:
             "create_response": self.rng.random() < 0.8,
             "interrupt_response": self.rng.random() < 0.6,
         }
+        if detection["type"] == "server_vad":
+            detection["idle_timeout_ms"] = self.rng.choice([None, 5_000])
         audio = {
             "input": {
                 "turn_detection": self.rng.choice([detection, detection, detection, None]),
@@ -396,6 +417,9 @@ class World:
         """What they do on Clear, or when turn detection is switched: nothing is said about it."""
         self.ear = "quiet"
 
+    def silence_passes(self) -> None:
+        self.notice(StayedSilent(0, 5_000))
+
     def live_words(self) -> None:
         self.notice(TranscriptDelta(self.turn, "so"))
 
@@ -463,7 +487,7 @@ def test_sessions_keep_to_the_protocol_whatever_happens_in_whatever_order(seed: 
 def test_random_sessions_meet_every_event_and_error() -> None:
     """The walks are worth something."""
     counts: Counter[str] = Counter()
-    for seed in range(20):
+    for seed in range(32):
         world = World(seed)
         world.walk(150)
         counts.update(event["type"] for event in world.sent)
@@ -485,6 +509,7 @@ EXPECTED = (
     "response.output_audio_transcript.done",
     "response.function_call_arguments.done",
     "conversation_already_has_active_response",
+    "input_audio_buffer.timeout_triggered",
     "input_audio_buffer_commit_empty",
     "response_cancel_not_active",
     "invalid_value",
