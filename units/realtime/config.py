@@ -388,6 +388,11 @@ class SessionConfig:
         return wire
 
     @property
+    def voice(self) -> str:
+        """The name of the voice; "" where nothing is said."""
+        return str(self._wire["audio"].get("output", {}).get("voice", ""))
+
+    @property
     def input_format(self) -> str:
         """The format of sound in events from the client."""
         return str(self._input["format"]["type"])

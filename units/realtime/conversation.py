@@ -64,6 +64,12 @@ class Conversation:
         """Whether the conversation holds a function call with this id."""
         return any(item["type"] == "function_call" and item["call_id"] == call_id for item in self._items)
 
+    @property
+    def has_sound(self) -> bool:
+        """The assistant has spoken."""
+        parts = (part for item in self._items for part in item.get("content") or ())
+        return any(part["type"] == "output_audio" for part in parts)
+
     def history(self) -> tuple[Message | ToolCall | ToolResult, ...]:
         """An immutable snapshot for the model: what was said and heard, calls and their results."""
         return history(self._items)

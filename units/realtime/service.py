@@ -619,7 +619,11 @@ class RealtimeService:
         if isinstance(patch, dict) and not self._config.strict:
             patch = modern(patch)
         before = self.session.listen(live=self._config.live_transcripts)
-        self.session = self.session.updated(patch)
+        updated = self.session.updated(patch)
+        if self._config.strict and updated.voice != self.session.voice and self.conversation.has_sound:
+            message = "Cannot update a conversation's voice if assistant audio is present."
+            raise ProtocolError("cannot_update_voice", message)
+        self.session = updated
         self._withdraw()  # what is being made on speculation was made with the old settings
         after = self.session.listen(live=self._config.live_transcripts)
         if after != before:

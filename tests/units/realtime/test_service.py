@@ -458,3 +458,20 @@ def test_the_betas_flat_session_is_taken_unless_the_protocol_is_strict() -> None
     assert strict.events[-1]["error"]["code"] == "unknown_parameter"
     strict.do("session.update", session={})
     assert strict.events[-1]["error"]["param"] == "session.type"
+
+
+def test_a_strict_session_keeps_the_voice_that_was_heard() -> None:
+    def voice(name: str) -> Json:
+        return {"type": "realtime", "audio": {"output": {"voice": name}}}
+
+    for strict, last in ((True, "error"), (False, "session.updated")):
+        driver = Driver(strict=strict)
+        driver.do("session.update", session=voice("marin"))
+        driver.do("conversation.item.create", item=HI)
+        driver.do("response.create")
+        driver.mouth(TextDelta("Hello."), Audio(np.ones(480, np.int16), 24_000, "Hello."))
+        driver.mouth(TextFinished(Finish()), End())
+        driver.do("session.update", session=voice("marin"))
+        assert driver.events[-1]["type"] == "session.updated"
+        driver.do("session.update", session=voice("ash"))
+        assert driver.events[-1]["type"] == last
