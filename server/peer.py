@@ -82,6 +82,10 @@ class Session(Protocol):
     def leave(self, transport: Transport) -> None:
         """It is gone; the session goes on."""
 
+    @property
+    def unheard(self) -> int:
+        """Pieces of sound that the unit has not got to."""
+
 
 class Unit(Protocol):
     """A claimed unit, as far as a call knows it."""
@@ -135,6 +139,8 @@ class _NoSession:
     def join(self, transport: Transport) -> None: ...
 
     def leave(self, transport: Transport) -> None: ...
+
+    unheard = 0
 
 
 class Peer:

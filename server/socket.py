@@ -28,6 +28,8 @@ MAX_MESSAGE = 16 * 1024 * 1024
 """Characters of the longest client event: 15 MB of sound is the most that ``append`` may bring."""
 MAX_WAITING = 32_000_000
 """Characters queued for a client that does not read: ten minutes of speech."""
+UNHEARD = 100
+"""Pieces of sound that wait for the ears, above which nothing more is read from the client."""
 PING_S = 20.0
 CLOSE_S = 3.0
 """For a client to take what is still queued for it, and to answer the closing handshake."""
@@ -67,7 +69,9 @@ class SocketTransport:
         self.reason = reason
         self._waiting.put_nowait(None)
 
-    async def run(self, request: web.Request, handle: Callable[[str | bytes], None]) -> web.StreamResponse:
+    async def run(
+        self, request: web.Request, session: Session, handle: Callable[[str | bytes], None]
+    ) -> web.StreamResponse:
         """Connect, write what is queued and hand over what arrives, until session or client are gone."""
         await self._socket.prepare(request)
         writer = asyncio.create_task(self._write(), name="websocket writer")
@@ -75,6 +79,8 @@ class SocketTransport:
             async for message in self._socket:
                 if message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
                     handle(message.data)
+                while session.unheard > UNHEARD:  # noqa: ASYNC110 - nobody tells when the ears get on
+                    await asyncio.sleep(0.05)
         finally:
             if self.reason is None:
                 self.close("the client left")
@@ -123,7 +129,7 @@ class Sockets:
         transport.on_slow = session.close
         self._open.add(session)
         try:
-            return await transport.run(request, session.handle)
+            return await transport.run(request, session, session.handle)
         finally:
             self._open.discard(session)
             session.close("the client left")
@@ -135,7 +141,7 @@ class Sockets:
         session.join(transport)
         transport.on_slow = transport.close
         try:
-            return await transport.run(request, partial(session.handle, sender=transport))
+            return await transport.run(request, session, partial(session.handle, sender=transport))
         finally:
             session.leave(transport)
 

@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+MOST_UNHEARD = 600
+"""Pieces of sound kept for the ears, who are faster than a person speaks; what comes beyond is refused."""
+
+
 class Transport(Protocol):
     """The client's end, as a session sees it. Called on the loop thread; neither method blocks or raises.
 
@@ -186,7 +190,16 @@ class Session:
     def _append(self, samples: Int16, rate: int) -> None:
         if rate not in self._appended:
             self._appended = {rate: EarResampler(rate)}
-        self.unit.hear(self.scope, Pcm(self._appended[rate].convert(samples)))
+        for start in range(0, len(samples), rate):
+            if self.unheard >= MOST_UNHEARD:
+                self._run(self.service.overrun)
+                return
+            self.unit.hear(self.scope, Pcm(self._appended[rate].convert(samples[start : start + rate])))
+
+    @property
+    def unheard(self) -> int:
+        """Pieces of sound, of a second at most, that the ears have not got to."""
+        return self.unit.input_queue.qsize()
 
     def _playout_started(self, response_id: str) -> None:
         self._run(self.service.playout_started, response_id)

@@ -15,7 +15,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from server.calls import setup_calls
 from server.client_secrets import setup_client_secrets
-from server.socket import Sockets, setup_sockets
+from server.socket import UNHEARD, Sockets, setup_sockets
 from tests.server.fakes import Client, FakeSettings
 from tests.units.caller import Problems
 from units import EngineSettings, Pipeline, PipelineConfig, PipelineUnit, build_pipeline
@@ -217,6 +217,22 @@ async def test_bad_messages_are_errors_and_the_session_lives(served: Served) -> 
         assert (await caller.event("error"))["error"]["param"] == "type"
         await caller.send(text("[[echo:Still here.]]"), CREATE)
         assert (await caller.event("response.done"))["response"]["status"] == "completed"
+
+
+async def test_a_flood_of_sound_waits_outside_and_is_all_heard(served: Served) -> None:
+    ten_minutes = np.zeros(600 * RATE, "<i2")
+    async with await served.dial() as caller:
+        (session,) = served.sockets._open
+        most, parts = 0, 20
+        for part in np.split(ten_minutes, parts):
+            await caller.send(append(part))
+            most = max(most, session.unheard)
+        loud = np.where(np.arange(RATE) // 30 % 2, 9000, -9000).astype("<i2")
+        await caller.send(append(np.concatenate([loud, np.zeros(RATE, "<i2")])))
+        started = await caller.event("input_audio_buffer.speech_started")
+        assert started["audio_start_ms"] == pytest.approx(600_000 - 300, abs=100)
+        assert most <= UNHEARD + 600 // parts
+        assert "error" not in caller.kinds()
 
 
 async def test_a_full_server_refuses_with_a_body_and_leaves_the_others_alone(served: Served) -> None:

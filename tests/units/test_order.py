@@ -16,6 +16,7 @@ from tests.units.conftest import UnitFactory
 from tests.units.odd_engines import GatedLLM, GatedTTS, RememberingLLM
 from units.engines.scripted import ANSWER, HEARD, LONG_ANSWER
 from units.messages import Message
+from units.session import MOST_UNHEARD
 
 SPOKEN = [
     "response.created",
@@ -106,6 +107,20 @@ async def test_sound_starts_between_the_deltas_and_stops_after_done(new_unit: Un
     await caller.unit.eventually(lambda: not caller.unit.outstanding - {caller.session.scope})
     assert len(caller.listen(10_000)) == pytest.approx(len(ANSWER) * 0.06 * 24_000, rel=0.05)
     assert caller.types[-2:] == ["output_audio_buffer.started", "output_audio_buffer.stopped"]
+    await caller.hang_up()
+
+
+class Verbose(Caller):
+    max_message = 16_000_000
+
+
+async def test_sound_that_comes_too_fast_to_be_heard_is_refused(new_unit: UnitFactory) -> None:
+    caller = Verbose(new_unit())
+    minute = base64.b64encode(bytes(2 * 24_000 * 60)).decode()
+    for _ in range(40):
+        caller.do("input_audio_buffer.append", audio=minute)
+    assert {("input_audio_buffer_overrun", "audio")} == set(caller.errors)
+    assert caller.session.unheard <= MOST_UNHEARD
     await caller.hang_up()
 
 

@@ -11,6 +11,11 @@ Item = dict[str, Any]
 """A conversation item as it stands on the wire (without audio)."""
 
 
+MOST_ITEMS = 5_000
+MOST_CHARACTERS = 64_000_000
+"""What clients may put into a conversation, images included; a session's own turns always have a place."""
+
+
 class Conversation:
     """Items by id, in order. Owned by one RealtimeService."""
 
@@ -23,6 +28,11 @@ class Conversation:
 
     def find(self, item_id: str) -> Item | None:
         return next((item for item in self._items if item["id"] == item_id), None)
+
+    @property
+    def full(self) -> bool:
+        """Clients may add nothing more."""
+        return len(self._items) >= MOST_ITEMS or sum(map(_size, self._items)) >= MOST_CHARACTERS
 
     def holds(self, item: Item) -> bool:
         """Whether this very item is here, rather than one that a client made with the same id."""
@@ -76,6 +86,13 @@ class Conversation:
 
     def _index(self, item_id: str) -> int:
         return next(index for index, item in enumerate(self._items) if item["id"] == item_id)
+
+
+def _size(item: Item) -> int:
+    """Characters of the texts and images that a client may have put into an item."""
+    if item["type"] != "message":
+        return len(item.get("arguments", "")) + len(item.get("output", ""))
+    return sum(len(part.get("text") or part.get("image_url") or "") for part in item["content"])
 
 
 def history(items: list[Item]) -> tuple[Message | ToolCall | ToolResult, ...]:

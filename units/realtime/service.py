@@ -197,6 +197,12 @@ class RealtimeService:
             return self._perform(self._hear(envelope.body))
         return []
 
+    def overrun(self) -> list[Effect]:
+        """The client sends sound faster than it can be listened to; the last of it was dropped."""
+        message = "Sound arrives faster than it can be listened to: the rest of this event was dropped."
+        error = ProtocolError("input_audio_buffer_overrun", message, "audio")
+        return self._perform(iter([self._error(error, None)]))
+
     def playout_started(self, response_id: str) -> list[Effect]:
         """The first sound of this response is on its way to the caller."""
         self._sounding.add(response_id)
@@ -667,6 +673,8 @@ class RealtimeService:
         previous = event.get("previous_item_id")
         if previous is not None and not isinstance(previous, str):
             raise wrong_type("previous_item_id", "a string", previous)
+        if self.conversation.full:
+            raise ProtocolError("conversation_full", "The conversation holds too much: delete items first.")
         self._withdraw()  # speculation did not know of this item
         yield from self._add_item(item, previous)
 

@@ -475,3 +475,15 @@ def test_a_strict_session_keeps_the_voice_that_was_heard() -> None:
         assert driver.events[-1]["type"] == "session.updated"
         driver.do("session.update", session=voice("ash"))
         assert driver.events[-1]["type"] == last
+
+
+def test_a_conversation_takes_no_more_than_fits(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("units.realtime.conversation.MOST_CHARACTERS", 5)
+    for _ in range(4):
+        driver.do("conversation.item.create", item=HI)
+    kinds = [event["type"] for event in driver.events]
+    assert kinds.count("conversation.item.added") == 3
+    assert driver.events[-1]["error"]["code"] == "conversation_full"
+    driver.do("conversation.item.delete", item_id=driver.service.conversation.last_id)
+    driver.do("conversation.item.create", item=HI)
+    assert driver.events[-1]["type"] == "conversation.item.done"
