@@ -76,6 +76,22 @@ class DyingLLM:
         raise SystemExit
 
 
+class GatedVad:
+    """Hears nothing, and does not even listen until ``gate`` is set."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+
+    def open(self) -> GatedVad:
+        return self
+
+    def probability(self, chunk: Float32) -> float:
+        self.gate.wait()
+        return 0.0
+
+    def reset(self) -> None: ...
+
+
 class GatedTTS:
     """Makes ``free`` chunks of 20 ms for each text, and the rest of ten once ``gate`` is set."""
 
