@@ -1,0 +1,289 @@
+"""Drives the realtime model of LiveKit's openai plugin, unmodified, without a LiveKit room.
+
+    python livekit_client.py http://127.0.0.1:8080
+
+It runs in an environment of its own, with livekit_requirements.txt. The session of the model is used as
+LiveKit's AgentSession uses it: sound is pushed in, generations are read, the chat context is edited. Prints
+one line of JSON for each check: its name, what was seen, and all that LiveKit warned of. Judging that is left
+to the caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import numpy as np
+from livekit import rtc
+from livekit.agents import llm
+from livekit.plugins import openai
+
+RATE = 24_000
+FRAME = RATE // 50
+HINT = "Be cheerful."
+"""Instructions of one answer."""
+
+Seen = dict[str, Any]
+
+
+@llm.function_tool
+async def get_weather(city: str) -> str:
+    """What the weather is like in a city.
+
+    Args:
+        city: The name of the city.
+    """
+    return f"four degrees in {city}"
+
+
+class Diary(logging.Handler):
+    """One session, what it heard and all that went wrong."""
+
+    def __init__(self, session: openai.realtime.RealtimeSession) -> None:
+        super().__init__(logging.WARNING)
+        self.session = session
+        self.errors: list[str] = []
+        self.events: list[Seen] = []
+        self.heard: list[str] = []
+        self.metrics: list[Any] = []
+        self.generations: asyncio.Queue[llm.GenerationCreatedEvent] = asyncio.Queue()
+        self.started = asyncio.Event()
+        self.stopped = asyncio.Event()
+        session.on("error", lambda event: self.errors.append(repr(event.error)))
+        session.on("generation_created", self.generations.put_nowait)
+        session.on("input_speech_started", lambda _: self.started.set())
+        session.on("input_speech_stopped", lambda _: self.stopped.set())
+        session.on("input_audio_transcription_completed", self._transcribed)
+        session.on("metrics_collected", self.metrics.append)
+        session.on("openai_server_event_received", self.events.append)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Something that LiveKit warned of."""
+        shown = {key: value for key, value in vars(record).items() if key in ("error", "errors", "event")}
+        self.errors.append(f"{record.getMessage()} {shown or ''} {record.exc_text or ''}".strip())
+
+    def _transcribed(self, event: llm.InputTranscriptionCompleted) -> None:
+        if event.is_final:
+            self.heard.append(event.transcript)
+
+    async def speak(self, ms: int, *, quiet_ms: int = 0) -> None:
+        """A square wave, which scripted engines take for speech, then silence, as fast as it is said."""
+        loud = np.where(np.arange(ms * RATE // 1000) // 30 % 2, 9000, -9000).astype("<i2")
+        sound = np.concatenate([loud, np.zeros(quiet_ms * RATE // 1000, "<i2")])
+        for start in range(0, len(sound), FRAME):
+            samples = sound[start : start + FRAME]
+            self.session.push_audio(rtc.AudioFrame(samples.tobytes(), RATE, 1, len(samples)))
+            await asyncio.sleep(len(samples) / RATE)
+
+    async def write(self, text: str) -> None:
+        """Put a message of the user into the conversation."""
+        context = self.session.chat_ctx.copy()
+        context.add_message(role="user", content=text)
+        await self.session.update_chat_ctx(context)
+
+    def said(self) -> list[Seen]:
+        """The conversation as LiveKit has it."""
+        items: list[Seen] = []
+        for item in self.session.chat_ctx.items:
+            match item:
+                case llm.ChatMessage():
+                    items.append({"role": item.role, "said": item.text_content})
+                case llm.FunctionCall():
+                    items.append({"called": item.name, "with": item.arguments})
+                case llm.FunctionCallOutput():
+                    items.append({"gave": item.output})
+        return items
+
+    def answered(self) -> list[Any]:
+        """What LiveKit measured of each answer."""
+        answers = (metric for metric in self.metrics if metric.type == "realtime_model_metrics")
+        return [metric for metric in answers if metric.request_id]
+
+
+async def read(generation: llm.GenerationCreatedEvent, *, most: int | None = None) -> Seen:
+    """All of an answer; with ``most``, no more than so many samples of its sound."""
+    texts: list[str] = []
+    modalities: list[list[str]] = []
+    samples, loudest = 0, 0
+    async for message in generation.message_stream:
+        async for frame in message.audio_stream:
+            samples += frame.samples_per_channel
+            loudest = max(loudest, int(np.abs(np.frombuffer(frame.data, "<i2").astype(int)).max()))
+            if most is not None and samples >= most:
+                return {"message_id": message.message_id, "samples": samples}
+        texts.append("".join([text async for text in message.text_stream]))
+        modalities.append(sorted(await message.modalities))
+    calls = [call async for call in generation.function_stream]
+    return {
+        "texts": texts,
+        "modalities": modalities,
+        "samples": samples,
+        "loudest": loudest,
+        "calls": calls,
+        "asked_for": generation.user_initiated,
+    }
+
+
+@asynccontextmanager
+async def talking(base: str, **options: Any) -> AsyncIterator[Diary]:
+    """A session that has begun; ``base`` is all that says that it is not OpenAI's."""
+    model = openai.realtime.RealtimeModel(base_url=f"{base}/v1", api_key="anything", **options)
+    session = model.session()
+    diary = Diary(session)
+    logger = logging.getLogger("livekit.agents")
+    logger.addHandler(diary)
+    try:
+        await session.update_instructions("Be brief.")
+        yield diary
+    except Exception:
+        sys.stderr.write(f"{diary.errors}\n{[event['type'] for event in diary.events]}\n")
+        raise
+    finally:
+        await session.aclose()
+        await model.aclose()
+        logger.removeHandler(diary)
+
+
+async def voice_turn(base: str) -> Seen:
+    """Something is said aloud, and answered aloud."""
+    async with talking(base) as diary:
+        speaking = asyncio.create_task(diary.speak(600, quiet_ms=2000))
+        answer = await read(await diary.generations.get())
+        await speaking
+        return {
+            "errors": diary.errors,
+            "said": diary.said(),
+            "heard": diary.heard,
+            "started": diary.started.is_set(),
+            "stopped": diary.stopped.is_set(),
+            "tokens": [(metric.input_tokens, metric.output_tokens) for metric in diary.answered()],
+            "answer": answer,
+        }
+
+
+async def tool_call(base: str) -> Seen:
+    """A written question makes the model use a tool, and its result is answered."""
+    async with talking(base) as diary:
+        session = diary.session
+        await session.update_tools([get_weather])
+        await diary.write("What is the weather like?")
+        asked = await read(await session.generate_reply(instructions=HINT))
+        (call,) = asked["calls"]
+        used = await get_weather(**json.loads(call.arguments))
+        context = session.chat_ctx.copy()
+        context.items.append(
+            llm.FunctionCallOutput(call_id=call.call_id, name=call.name, output=used, is_error=False)
+        )
+        await session.update_chat_ctx(context)
+        answer = await read(await session.generate_reply(instructions=HINT))
+        return {
+            "errors": diary.errors,
+            "said": diary.said(),
+            "asked": {**asked, "calls": [{"name": call.name, "arguments": call.arguments}]},
+            "answer": answer,
+        }
+
+
+async def spoken_tool_call(base: str) -> Seen:
+    """The same, asked aloud: the answer to a turn must be a tool call."""
+    async with talking(base, tool_choice="required") as diary:
+        session = diary.session
+        await session.update_tools([get_weather])
+        speaking = asyncio.create_task(diary.speak(600, quiet_ms=2000))
+        (call,) = (await read(await diary.generations.get()))["calls"]
+        used = await get_weather(**json.loads(call.arguments))
+        context = session.chat_ctx.copy()
+        context.items.append(
+            llm.FunctionCallOutput(call_id=call.call_id, name=call.name, output=used, is_error=False)
+        )
+        await session.update_chat_ctx(context)
+        session.update_options(tool_choice="auto")
+        answer = await read(await session.generate_reply(instructions=HINT, tool_choice="none"))
+        await speaking
+        return {"errors": diary.errors, "said": diary.said(), "answer": answer}
+
+
+async def barge_in(base: str) -> Seen:
+    """Speaking interrupts the answer, and what was not heard of it is cut off."""
+    async with talking(base) as diary:
+        session = diary.session
+        await diary.write("[[long]]")
+        begun = await read(await session.generate_reply(instructions=HINT), most=RATE // 2)
+        await diary.generations.get()
+        speaking = asyncio.create_task(diary.speak(600, quiet_ms=2000))
+        await diary.started.wait()
+        session.interrupt()
+        session.truncate(message_id=begun["message_id"], modalities=["audio", "text"], audio_end_ms=600)
+        answer = await read(await diary.generations.get())
+        await speaking
+        return {
+            "errors": diary.errors,
+            "answer": answer,
+            "truncated": [
+                event["audio_end_ms"]
+                for event in diary.events
+                if event["type"] == "conversation.item.truncated"
+            ],
+        }
+
+
+async def bare_reply(base: str) -> Seen:
+    """An answer is asked for with no instructions of its own, as after every tool of an AgentSession."""
+    async with talking(base, modalities=["text"]) as diary:
+        await diary.write("Hello")
+        answer = await read(await diary.session.generate_reply())
+        return {"errors": diary.errors, "said": diary.said(), "answer": answer}
+
+
+async def edited_history(base: str) -> Seen:
+    """A conversation from elsewhere is taken over, and an item of it changed and one removed."""
+    async with talking(base, modalities=["text"]) as diary:
+        session = diary.session
+        context = llm.ChatContext.empty()
+        context.add_message(role="system", content="The caller is called Ada.", id="item_system")
+        context.add_message(role="user", content="Hello", id="item_hello")
+        context.add_message(role="assistant", content="Good evening.", id="item_evening")
+        context.add_message(role="user", content="[[echo:Not this.]]", id="item_last")
+        await session.update_chat_ctx(context)
+        context = session.chat_ctx.copy()
+        context.items = [
+            item.model_copy(update={"content": ["[[echo:Still here.]]"]}) if item.id == "item_last" else item
+            for item in context.items
+            if item.id != "item_evening"
+        ]
+        await session.update_chat_ctx(context)
+        answer = await read(await session.generate_reply(instructions=HINT))
+        return {"errors": diary.errors, "said": diary.said(), "answer": answer}
+
+
+CHECKS: tuple[Callable[[str], Awaitable[Seen]], ...] = (
+    voice_turn,
+    tool_call,
+    spoken_tool_call,
+    barge_in,
+    bare_reply,
+    edited_history,
+)
+
+
+async def main(base: str) -> None:
+    """All checks, one after the other."""
+    for check in CHECKS:
+        seen: Seen = {"check": check.__name__}
+        try:
+            async with asyncio.timeout(30):
+                seen |= await check(base)
+        except Exception:
+            seen["failed"] = traceback.format_exc()
+        sys.stdout.write(json.dumps(seen) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))
