@@ -87,6 +87,15 @@ class Diary(logging.Handler):
         context.add_message(role="user", content=text)
         await self.session.update_chat_ctx(context)
 
+    async def use(self, call: Seen) -> None:
+        """Do what the model called for, and put the result into the conversation."""
+        output = await get_weather(**json.loads(call["arguments"]))
+        context = self.session.chat_ctx.copy()
+        context.items.append(
+            llm.FunctionCallOutput(call_id=call["call_id"], name=call["name"], output=output, is_error=False)
+        )
+        await self.session.update_chat_ctx(context)
+
     def said(self) -> list[Seen]:
         """The conversation as LiveKit has it."""
         items: list[Seen] = []
@@ -119,7 +128,9 @@ async def read(generation: llm.GenerationCreatedEvent, *, most: int | None = Non
                 return {"message_id": message.message_id, "samples": samples}
         texts.append("".join([text async for text in message.text_stream]))
         modalities.append(sorted(await message.modalities))
-    calls = [call async for call in generation.function_stream]
+    calls = [
+        call.model_dump(include={"call_id", "name", "arguments"}) async for call in generation.function_stream
+    ]
     return {
         "texts": texts,
         "modalities": modalities,
@@ -175,17 +186,12 @@ async def tool_call(base: str) -> Seen:
         await diary.write("What is the weather like?")
         asked = await read(await session.generate_reply(instructions=HINT))
         (call,) = asked["calls"]
-        used = await get_weather(**json.loads(call.arguments))
-        context = session.chat_ctx.copy()
-        context.items.append(
-            llm.FunctionCallOutput(call_id=call.call_id, name=call.name, output=used, is_error=False)
-        )
-        await session.update_chat_ctx(context)
+        await diary.use(call)
         answer = await read(await session.generate_reply(instructions=HINT))
         return {
             "errors": diary.errors,
             "said": diary.said(),
-            "asked": {**asked, "calls": [{"name": call.name, "arguments": call.arguments}]},
+            "asked": asked,
             "answer": answer,
         }
 
@@ -197,12 +203,7 @@ async def spoken_tool_call(base: str) -> Seen:
         await session.update_tools([get_weather])
         speaking = asyncio.create_task(diary.speak(600, quiet_ms=2000))
         (call,) = (await read(await diary.generations.get()))["calls"]
-        used = await get_weather(**json.loads(call.arguments))
-        context = session.chat_ctx.copy()
-        context.items.append(
-            llm.FunctionCallOutput(call_id=call.call_id, name=call.name, output=used, is_error=False)
-        )
-        await session.update_chat_ctx(context)
+        await diary.use(call)
         session.update_options(tool_choice="auto")
         answer = await read(await session.generate_reply(instructions=HINT, tool_choice="none"))
         await speaking

@@ -208,9 +208,10 @@ def test_livekit_has_what_was_said_once(livekit: dict[str, Seen]) -> None:
 
 def test_livekit_uses_a_tool_and_its_result_is_answered(livekit: dict[str, Seen]) -> None:
     seen = of(livekit, "tool_call")
-    call = {"name": "get_weather", "arguments": json.dumps(OSLO)}
     answer = "The tool said: four degrees in Oslo."
-    assert (seen["asked"]["calls"], seen["asked"]["texts"]) == ([call], [])
+    (call,) = seen["asked"]["calls"]
+    assert (call["name"], call["arguments"]) == ("get_weather", json.dumps(OSLO))
+    assert seen["asked"]["texts"] == []
     assert seen["answer"] == generated(answer, asked_for=True)
     assert seen["said"] == [wrote(ASKED), CALLED, {"gave": "four degrees in Oslo"}, answered(answer)]
 
