@@ -26,8 +26,6 @@ from livekit.plugins import openai
 
 RATE = 24_000
 FRAME = RATE // 50
-HINT = "Be cheerful."
-"""Instructions of one answer."""
 
 Seen = dict[str, Any]
 
@@ -184,10 +182,10 @@ async def tool_call(base: str) -> Seen:
         session = diary.session
         await session.update_tools([get_weather])
         await diary.write("What is the weather like?")
-        asked = await read(await session.generate_reply(instructions=HINT))
+        asked = await read(await session.generate_reply())
         (call,) = asked["calls"]
         await diary.use(call)
-        answer = await read(await session.generate_reply(instructions=HINT))
+        answer = await read(await session.generate_reply())
         return {
             "errors": diary.errors,
             "said": diary.said(),
@@ -205,7 +203,7 @@ async def spoken_tool_call(base: str) -> Seen:
         (call,) = (await read(await diary.generations.get()))["calls"]
         await diary.use(call)
         session.update_options(tool_choice="auto")
-        answer = await read(await session.generate_reply(instructions=HINT, tool_choice="none"))
+        answer = await read(await session.generate_reply(tool_choice="none"))
         await speaking
         return {"errors": diary.errors, "said": diary.said(), "answer": answer}
 
@@ -215,7 +213,7 @@ async def barge_in(base: str) -> Seen:
     async with talking(base) as diary:
         session = diary.session
         await diary.write("[[long]]")
-        begun = await read(await session.generate_reply(instructions=HINT), most=RATE // 2)
+        begun = await read(await session.generate_reply(), most=RATE // 2)
         await diary.generations.get()
         speaking = asyncio.create_task(diary.speak(600, quiet_ms=2000))
         await diary.started.wait()
@@ -259,7 +257,7 @@ async def edited_history(base: str) -> Seen:
             if item.id != "item_evening"
         ]
         await session.update_chat_ctx(context)
-        answer = await read(await session.generate_reply(instructions=HINT))
+        answer = await read(await session.generate_reply())
         return {"errors": diary.errors, "said": diary.said(), "answer": answer}
 
 

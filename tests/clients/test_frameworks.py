@@ -197,11 +197,6 @@ def test_livekit_hears_and_answers_what_is_said_aloud(livekit: dict[str, Seen]) 
     assert (given > 0, output) == (True, len(ANSWER.split()))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="conversation.item.added of a spoken turn brings its transcript, and LiveKit adds it once more "
-    "when the transcription is completed: the part's transcript must be null until then",
-)
 def test_livekit_has_what_was_said_once(livekit: dict[str, Seen]) -> None:
     assert of(livekit, "voice_turn")["said"] == [wrote(HEARD), answered()]
 
@@ -229,11 +224,6 @@ def test_livekit_interrupts_and_the_server_cuts_off_what_was_not_heard(livekit: 
     assert seen["answer"] == generated(ANSWER, asked_for=False)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="response.create with 'instructions': null, which LiveKit sends for every reply without any, is "
-    "refused: invalid_type",
-)
 def test_livekit_asks_for_an_answer_without_instructions(livekit: dict[str, Seen]) -> None:
     seen = of(livekit, "bare_reply")
     assert seen["answer"] == generated(ANSWER, asked_for=True, aloud=False)

@@ -88,6 +88,18 @@ async def test_the_transcript_comes_before_the_answer_when_it_is_asked_for(new_u
     await caller.hang_up()
 
 
+async def test_the_words_of_a_turn_come_once(new_unit: UnitFactory) -> None:
+    caller = Caller(new_unit())
+    caller.configure(audio={"input": {"transcription": {"model": "whisper-1"}}})
+    caller.say(loud(1000), quiet(800))
+    await caller.got("response.done")
+    for kind in ("conversation.item.added", "conversation.item.done"):
+        assert caller.of(kind)[0]["item"]["content"] == [{"type": "input_audio", "transcript": None}]
+    caller.do("conversation.item.retrieve", item_id=caller.of("conversation.item.added")[0]["item"]["id"])
+    assert caller.of("conversation.item.retrieved")[0]["item"]["content"][0]["transcript"] == HEARD
+    await caller.hang_up()
+
+
 async def test_live_transcripts_only_grow(new_unit: UnitFactory) -> None:
     caller = Caller(new_unit())
     caller.configure(audio={"input": {"transcription": {"model": "whisper-1"}}})

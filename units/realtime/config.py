@@ -438,6 +438,8 @@ class SessionConfig:
         """The settings of one response. Raises ProtocolError for wrong ``response.create`` members."""
         if self.kind == "transcription":
             raise ProtocolError("invalid_value", "A transcription session has no responses.", "type")
+        if isinstance(overrides, dict):  # stock clients send null for what they do not set
+            overrides = {name: value for name, value in overrides.items() if value is not None}
         checked = _response(overrides, "response") if overrides is not None else {}
         audio = _merge(self._wire["audio"]["output"], checked.get("audio", {}).get("output", {}))
         if isinstance(audio["voice"], dict):

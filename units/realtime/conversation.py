@@ -51,7 +51,7 @@ class Conversation:
         """After ``previous_item_id``; ``root`` is the front, None or "" the tail. Raises ProtocolError."""
         if item["id"] in self:
             message = f"Error adding item: an item with id '{item['id']}' already exists."
-            raise ProtocolError("invalid_value", message, "item.id")
+            raise ProtocolError("item_create_duplicate_item_id", message, "item.id")
         self._items.insert(self._place(previous_item_id), item)
 
     def _place(self, previous_item_id: str | None) -> int:

@@ -316,14 +316,14 @@ class RealtimeService:
     def _stayed_silent(self, start_ms: int, end_ms: int) -> Step:
         if not self.session.idle_timeout_ms or self._responses or self._audible or self._turns.speaking:
             return
-        turn = Turn(0, self._new_id("item"), text="")
+        turn = Turn(0, self._new_id("item"))
         yield {
             "type": "input_audio_buffer.timeout_triggered",
             "audio_start_ms": start_ms,
             "audio_end_ms": end_ms,
             "item_id": turn.item_id,
         }
-        yield from self._commit(turn)
+        yield from self._commit(turn, "")
         config = self.session.response()
         config = replace(config, instructions=f"{config.instructions}\n\n{_SILENT}")
         yield from self._respond(config, self.conversation.history())
@@ -356,14 +356,15 @@ class RealtimeService:
         if turn.text is not None:
             yield from self._recognised(turn, turn.text)
 
-    def _commit(self, turn: Turn) -> Step:
+    def _commit(self, turn: Turn, transcript: str | None = None) -> Step:
+        """The turn enters the conversation. Its words come in an event of their own, known already or not."""
         item: Item = {
             "id": turn.item_id,
             "object": "realtime.item",
             "type": "message",
             "status": "completed",
             "role": "user",
-            "content": [{"type": "input_audio", "transcript": turn.text}],
+            "content": [{"type": "input_audio", "transcript": transcript}],
         }
         turn.item = item
         previous = self.conversation.last_id

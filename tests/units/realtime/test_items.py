@@ -126,7 +126,7 @@ def test_an_item_goes_where_the_client_wants_it(
     ("id", "previous", "code", "param"),
     [
         ("x", "nope", "item_create_invalid_previous_item_id", "previous_item_id"),
-        ("a", None, "invalid_value", "item.id"),
+        ("a", None, "item_create_duplicate_item_id", "item.id"),
     ],
 )
 def test_a_wrong_place_or_id_changes_nothing(id: str, previous: str | None, code: str, param: str) -> None:

@@ -487,3 +487,9 @@ def test_a_conversation_takes_no_more_than_fits(driver: Driver, monkeypatch: pyt
     driver.do("conversation.item.delete", item_id=driver.service.conversation.last_id)
     driver.do("conversation.item.create", item=HI)
     assert driver.events[-1]["type"] == "conversation.item.done"
+
+
+def test_null_in_a_request_for_an_answer_is_as_if_it_were_not_there(driver: Driver) -> None:
+    driver.configure(instructions="Be brief.")
+    driver.do("response.create", response={"instructions": None, "tools": None, "metadata": None})
+    assert driver.submitted[-1].work.instructions == "Be brief."
