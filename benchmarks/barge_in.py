@@ -19,6 +19,15 @@ TARGET_MS = 250.0
 LONG = "[[long]]"
 """What makes the scripted language model talk for fifteen seconds."""
 
+UNANSWERED = {
+    "type": "session.update",
+    "session": {
+        "type": "realtime",
+        "audio": {"input": {"turn_detection": {"type": "server_vad", "create_response": False}}},
+    },
+}
+"""Interruptions are heard, and that is all."""
+
 STORY = "Tell me a long story about a lighthouse and its keeper, in at least ten sentences."
 
 
@@ -38,6 +47,7 @@ async def _measure(
     spoken = [beginning(clip, 0.7) for clip in clips()]
     async with serving(*flags) as served, Caller(served.url) as call:
         await call.opened()
+        call.send(UNANSWERED)
         taken = []
         for n in range(times):
             progress(f"barge-in, {engines}: {n + 1} of {times}")
@@ -59,12 +69,5 @@ async def _interrupt(call: Caller, prompt: str, spoken: Int16) -> tuple[float, f
     said = call.say(spoken)
     started = await call.event("input_audio_buffer.speech_started")
     last = await call.silence(0.4)
-    await said.done()
-    await _answered(call, said.ended)
+    await call.event("input_audio_buffer.committed", after=said.began)
     return 1000 * (started.at - said.began), 1000 * (last - said.began)
-
-
-async def _answered(call: Caller, after: float) -> None:
-    """The interruption is answered, too; that is not of interest here."""
-    await call.sound(after, within=60)
-    call.send({"type": "output_audio_buffer.clear"})
