@@ -16,17 +16,15 @@ from typing import Any, Protocol
 from aiohttp import BodyPartReader, web
 
 from server.client_secrets import ClientSecrets
-from server.doors import REALTIME, ClaimFrom, Refusal, answering, offered_key, preflight
+from server.doors import REALTIME, ClaimFrom, Refusal, answering, claimed, offered_key, preflight
 from server.ice import IceServer, IceServers
 from server.peer import EndedError, Limits, NoPortError, Peer
 from server.sdp import OfferError
-from units.pool import PoolFull
 from units.realtime.legacy import modern
 
 logger = logging.getLogger(__name__)
 
 PATH = "/v1/realtime/calls"
-LEGACY_PATH = REALTIME
 MAX_BODY = 256 * 1024
 BODY_TIMEOUT = 10.0
 """Seconds for the whole body to arrive."""
@@ -110,10 +108,7 @@ class Calls:
         await self._ice.close()
 
     def _open(self, settings: Sequence[dict[str, Any]]) -> Peer:
-        try:
-            unit = self._pool.claim()
-        except PoolFull as error:
-            raise Refusal(503, "no_capacity", "All units are in use. Try again in a moment.") from error
+        unit = claimed(self._pool)
         call_id = f"rtc_{uuid.uuid4().hex}"
         peer = Peer(call_id, unit, self._ice.configuration(), self._closed, self._limits, settings)
         if not peer.closed:
@@ -147,7 +142,7 @@ def setup_calls(
     calls = Calls(pool, settings, secrets)
     routes: list[tuple[str, str, Callable[[web.Request], Awaitable[web.StreamResponse]]]] = [
         ("POST", PATH, calls.create),
-        ("POST", LEGACY_PATH, calls.create),
+        ("POST", REALTIME, calls.create),
         ("POST", PATH + "/{call_id}/hangup", calls.hang_up),
         ("DELETE", PATH + "/{call_id}", calls.hang_up),
     ]

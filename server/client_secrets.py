@@ -22,7 +22,6 @@ from units.realtime.service import ServiceConfig, random_id
 PATH = "/v1/realtime/client_secrets"
 SESSIONS_PATH = "/v1/realtime/sessions"
 TRANSCRIPTION_SESSIONS_PATH = "/v1/realtime/transcription_sessions"
-MAX_BODY = 256 * 1024
 MAX_KEYS = 10_000
 """The oldest keys give way: a forgotten page must not fill the memory."""
 LIFETIME = 600

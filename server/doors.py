@@ -9,6 +9,7 @@ from aiohttp import web
 
 from server.errors import error_response
 from server.peer import Unit
+from units.pool import PoolFull
 from units.realtime.errors import ProtocolError
 
 REALTIME = "/v1/realtime"
@@ -49,6 +50,14 @@ class Refusal(Exception):
     def response(self) -> web.Response:
         headers = {"Retry-After": RETRY_AFTER} if self.status == 503 else {}
         return error_response(self.status, self.code, str(self), param=self.param, headers=headers)
+
+
+def claimed(pool: ClaimFrom) -> Unit:
+    """A unit of ``pool``. Raises Refusal when none is free."""
+    try:
+        return pool.claim()
+    except PoolFull as error:
+        raise Refusal(503, "no_capacity", "All units are in use. Try again in a moment.") from error
 
 
 def answering(

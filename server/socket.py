@@ -18,9 +18,8 @@ from aiohttp import WSCloseCode, WSMsgType, web
 
 from server.calls import Calls
 from server.client_secrets import ClientSecrets
-from server.doors import REALTIME, ClaimFrom, Refusal, answering, offered_key
+from server.doors import REALTIME, ClaimFrom, Refusal, answering, claimed, offered_key
 from server.peer import Session
-from units.pool import PoolFull
 
 logger = logging.getLogger(__name__)
 
@@ -121,11 +120,7 @@ class Sockets:
         transport = SocketTransport()
         if "call_id" in request.query:
             return await self._join(request, transport, self._calls.peer(request.query["call_id"]).session)
-        try:
-            unit = self._pool.claim()
-        except PoolFull as error:
-            raise Refusal(503, "no_capacity", "All units are in use. Try again in a moment.") from error
-        session = unit.open(transport, settings)
+        session = claimed(self._pool).open(transport, settings)
         transport.on_slow = session.close
         self._open.add(session)
         try:

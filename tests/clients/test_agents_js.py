@@ -6,38 +6,24 @@ that should be is said here.
 
 from __future__ import annotations
 
-import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.clients.checks import Seen, of, run_checks
 from tests.e2e.serving import Served
 from units.engines.scripted import ANSWER, HEARD, LONG_ANSWER, SECONDS_PER_CHARACTER
 
 pytestmark = pytest.mark.e2e
 
-Seen = dict[str, Any]
 RATE = 24_000
 
 
 @pytest.fixture(scope="module")
 def checks(served: Served, agents_js: Path) -> dict[str, Seen]:
     """What each check saw, by its name."""
-    command = ["node", str(agents_js / "checks.mjs"), served.url]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    return {line.pop("check"): line for line in lines}
-
-
-def of(checks: dict[str, Seen], name: str) -> Seen:
-    """What a check saw, if it went through without an error."""
-    seen = checks[name]
-    assert "failed" not in seen, seen["failed"]
-    assert seen["errors"] == []
-    return seen
+    return run_checks("node", str(agents_js / "checks.mjs"), served.url)
 
 
 def length_of(text: str) -> Any:

@@ -20,12 +20,12 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
+from tests.clients.checks import Seen, of, run_checks
 from tests.e2e.serving import Served
 from units.engines.scripted import ANSWER, HEARD, LONG_ANSWER, SECONDS_PER_CHARACTER
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
-Seen = dict[str, Any]
 HERE = Path(__file__).parent
 ENVIRONMENTS = HERE.parents[1] / ".clients"
 RATE = 24_000
@@ -58,12 +58,9 @@ def environment(name: str) -> Path:
 
 def run(name: str, served: Served) -> dict[str, Seen]:
     """What each check of ``NAME_client.py`` saw, by its name. The server must then be free again."""
-    command = [str(environment(name)), "-I", str(HERE / f"{name}_client.py"), served.url]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr
+    checks = run_checks(str(environment(name)), "-I", str(HERE / f"{name}_client.py"), served.url)
     free(served)
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    return {line.pop("check"): line for line in lines}
+    return checks
 
 
 def free(served: Served) -> None:
@@ -86,14 +83,6 @@ def pipecat(served: Served) -> dict[str, Seen]:
 @pytest.fixture(scope="module")
 def livekit(served: Served) -> dict[str, Seen]:
     return run("livekit", served)
-
-
-def of(checks: dict[str, Seen], name: str) -> Seen:
-    """What a check saw, if it went through without an error."""
-    seen = checks[name]
-    assert "failed" not in seen, seen["failed"]
-    assert seen["errors"] == []
-    return seen
 
 
 def length_of(text: str) -> Any:
