@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from playwright.async_api import Page, async_playwright
 
+from tests.speech import without_pauses
 from units.messages import EAR_RATE, Float32, Int16
 from units.resample import EarResampler
 
@@ -129,5 +130,8 @@ async def heard(page: Page) -> Int16:
 
 
 def for_ears(samples: Int16, rate: int = 48_000) -> Float32:
-    """``samples`` as a recogniser takes them: float32 mono at 16 kHz."""
-    return EarResampler(rate).convert(samples)
+    """``samples`` as a recogniser takes them: float32 mono at 16 kHz, without long silences.
+
+    Whisper leaves out the first words of an answer that stand alone after many seconds of silence.
+    """
+    return without_pauses(EarResampler(rate).convert(samples))
