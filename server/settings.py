@@ -128,6 +128,15 @@ class Settings(BaseSettings):
         "",
         "Server of the chat-completions and responses engines, up to and including /v1.",
     )
+    llm_context: int = _in(
+        "Language model",
+        0,
+        "Tokens that the model is shown at most, instructions and tools included; of a longer conversation "
+        "the oldest turns are left out. 0: 3072 for llama-cpp (memory grows with it), 28672 for servers, "
+        "what the model was made for with transformers.",
+        ge=0,
+        le=10_000_000,
+    )
     llm_api_key: SecretStr = _in("Language model", SecretStr(""), "Key for that server.")
 
     tts: str = _in("Text to speech", "kokoro", "Speech synthesis engine.")
@@ -216,6 +225,7 @@ class Settings(BaseSettings):
             api_key=key.get_secret_value(),
             language="" if self.language == "auto" else self.language,
             voice=self.tts_voice if kind == "tts" else "",
+            context=self.llm_context if kind == "llm" else 0,
             device=self.device,
             models_dir=self.models_dir,
         )

@@ -233,6 +233,7 @@ def service_config(config: PipelineConfig, engines: Engines) -> ServiceConfig:
         prepares=hasattr(engines.llm, "prepare"),
         strict=config.strict_protocol,
         expires_in=config.session_seconds,
+        context_tokens=getattr(engines.llm, "context_tokens", 0),
     )
 
 

@@ -12,7 +12,8 @@ wrong later is an :class:`EngineError`: that response fails, the next one works.
 
 Optional on any engine: ``warm()``, called once after loading, and ``close()``, called when the server stops.
 Optional on a language model: ``prepare(request)``, called while the caller is still speaking with what the
-next request will probably begin with, for a model that can read ahead; blocking, cancelled like ``generate``.
+next request will probably begin with, for a model that can read ahead; blocking, cancelled like ``generate``;
+and ``context_tokens: int``, what it can read, so that a long conversation is shortened before it is given it.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ class EngineSettings:
     language: str = ""
     """BCP 47 or ISO 639-1; empty: let the model decide, or its default."""
     voice: str = ""
+    context: int = 0
+    """For language models: tokens that it is to be shown at most; 0: the engine's default."""
     device: str = "auto"
     """``auto`` (CUDA when there is one), ``cpu`` or ``cuda``."""
     models_dir: Path | None = None

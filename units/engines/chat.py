@@ -21,9 +21,6 @@ NOTHING = "The function returned nothing."
 ChatMessage = dict[str, Any]
 Item = Message | ToolCall | ToolResult
 
-TRIM_TURNS = 8
-"""Turns that leave a conversation together when it has grown too long."""
-
 
 def chat_messages(request: Generate) -> list[ChatMessage]:
     """``request`` as chat messages, the instructions first.
@@ -103,29 +100,6 @@ def talk_only(request: Generate, most_characters: int = 4000) -> Generate:
     if told:
         said.append(Message("user", "\n".join(("", *told, "", "Answer me in one short spoken sentence."))))
     return replace(request, history=tuple(said), tools=(), tool_choice="auto")
-
-
-def recent(history: tuple[Item, ...], characters: int) -> tuple[Item, ...]:
-    """The end of ``history`` that fits into about so many characters, beginning with a user's message.
-
-    The beginning moves by several turns at a time, so that a server's prompt cache serves in between.
-    """
-    sizes = [len(_content_text(item)) for item in history]
-    turns = [index for index, item in enumerate(history) if isinstance(item, Message) and item.role == "user"]
-    if sum(sizes) <= characters or not turns:
-        return history
-    starts = (start for start in turns[::TRIM_TURNS] if sum(sizes[start:]) <= characters)
-    return history[next(starts, turns[-1]) :]
-
-
-def _content_text(item: Item) -> str:
-    match item:
-        case Message():
-            return item.text
-        case ToolCall():
-            return item.arguments
-        case ToolResult():
-            return item.output
 
 
 def _say(messages: list[ChatMessage], said: Message) -> None:

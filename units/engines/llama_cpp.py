@@ -24,7 +24,7 @@ from weakref import WeakSet, WeakValueDictionary
 import xllamacpp
 
 from units.engines.base import EngineSettings, EngineUnavailable
-from units.engines.chat import recent, talk_only
+from units.engines.chat import talk_only
 from units.engines.chat_completions import ChatCompletions
 from units.engines.openai_stream import Patience
 from units.engines.remote_llm import Piece
@@ -36,8 +36,8 @@ logger = logging.getLogger(__name__)
 MODEL = "qwen2.5-coder-0.5b-instruct"
 SLOTS = 4
 """Conversations answered at once, each with its own cached prompt."""
-SLOT_TOKENS = 4096
-"""Context of one slot."""
+CONTEXT_TOKENS = 3072
+"""What the model is shown at most, unless the settings say otherwise."""
 ANSWER_TOKENS = 1024
 """Where a small model that has begun to ramble is stopped, unless the request says otherwise."""
 BATCH_TOKENS = 128
@@ -45,9 +45,6 @@ BATCH_TOKENS = 128
 between: about a second on two cores."""
 REUSE_TOKENS = 32
 """Runs of at least this many tokens are kept when older turns are cut out before them."""
-HISTORY_CHARACTERS = (SLOT_TOKENS - ANSWER_TOKENS) * 2
-"""What is kept of a long conversation: at three or more characters a token this leaves room for
-instructions and tools."""
 PROMPT_CACHE_MIB = 256
 """For prompts that had to leave their slot, such as that of a conversation with its tools taken away."""
 
@@ -75,7 +72,8 @@ class LlamaCpp:
 
     def __init__(self, settings: EngineSettings) -> None:
         path = model_file(settings)
-        self._server: LocalServer | None = shared_server(path, settings.device)
+        self.context_tokens = settings.context or CONTEXT_TOKENS
+        self._server: LocalServer | None = shared_server(path, settings.device, self.context_tokens)
         local = dataclasses.replace(
             settings, model=path.stem, base_url=self._server.base_url, api_key=self._server.api_key
         )
@@ -98,7 +96,6 @@ class LlamaCpp:
 
     def generate(self, request: Generate) -> Iterator[Piece]:
         """Stream the answer. Closing the iterator, or cancelling the ambient scope, stops the model."""
-        request = dataclasses.replace(request, history=recent(request.history, HISTORY_CHARACTERS))
         with closing(self._chat.generate(talk_only(request))) as answer:  # type: ignore[type-var]
             yield from answer
 
@@ -106,11 +103,12 @@ class LlamaCpp:
 class LocalServer:
     """A running llama.cpp server on loopback; it stops when the last reference goes."""
 
-    def __init__(self, path: Path, device: str) -> None:
+    def __init__(self, path: Path, device: str, context: int) -> None:
         self.api_key = secrets.token_urlsafe(24)
+        params = parameters(path, device, self.api_key, context)
         try:
             with ThreadPoolExecutor(1, "llama.cpp starter") as executor:
-                self._native = executor.submit(_start, parameters(path, device, self.api_key)).result()
+                self._native = executor.submit(_start, params).result()
         except RuntimeError as error:
             raise EngineUnavailable(
                 f"llama.cpp could not load {path} ({error}); is it a complete GGUF file?"
@@ -127,16 +125,16 @@ def _start(params: Any) -> Any:
 
 
 _lock = threading.Lock()
-_servers: WeakValueDictionary[Path, LocalServer] = WeakValueDictionary()
+_servers: WeakValueDictionary[tuple[Path, int], LocalServer] = WeakValueDictionary()
 _engines: WeakSet[LlamaCpp] = WeakSet()
 
 
-def shared_server(path: Path, device: str) -> LocalServer:
+def shared_server(path: Path, device: str, context: int) -> LocalServer:
     """The server of this model file, started if there is none. Raises EngineUnavailable."""
     with _lock:
-        server = _servers.get(path)
+        server = _servers.get((path, context))
         if server is None:
-            server = _servers[path] = LocalServer(path, device)
+            server = _servers[path, context] = LocalServer(path, device, context)
         return server
 
 
@@ -161,7 +159,7 @@ def model_file(settings: EngineSettings) -> Path:
     return found.resolve()
 
 
-def parameters(path: Path, device: str, api_key: str) -> Any:
+def parameters(path: Path, device: str, api_key: str, context: int = CONTEXT_TOKENS) -> Any:
     """llama.cpp's parameters for a voice: several short conversations, low latency, nothing exposed."""
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
@@ -172,7 +170,7 @@ def parameters(path: Path, device: str, api_key: str) -> Any:
     params.endpoint_slots = False
     params.use_jinja = True
     params.n_parallel = SLOTS
-    params.n_ctx = SLOTS * SLOT_TOKENS
+    params.n_ctx = SLOTS * (context + ANSWER_TOKENS)
     params.n_predict = ANSWER_TOKENS
     params.cache_ram_mib = PROMPT_CACHE_MIB
     params.n_cache_reuse = REUSE_TOKENS

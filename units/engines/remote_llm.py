@@ -14,6 +14,9 @@ logger = logging.getLogger(__name__)
 
 Piece = Token | ToolCall | Finish
 
+CONTEXT_TOKENS = 28_672
+"""What a model is shown when nobody says how much it can read: what OpenAI's realtime models take."""
+
 
 class RemoteLanguageModel(ABC):
     """A model on a server; constructing it talks to nobody.
@@ -27,6 +30,7 @@ class RemoteLanguageModel(ABC):
     ) -> None:
         self._server = Server(settings, patience or Patience(), loopback=loopback)
         self._model = settings.model
+        self.context_tokens = settings.context or CONTEXT_TOKENS
 
     @abstractmethod
     def generate(self, request: Generate) -> Iterator[Piece]:

@@ -56,6 +56,8 @@ class TransformersLLM:
             ) from error
         if not self._tokenizer.chat_template:
             raise EngineUnavailable(f"The model {name!r} has no chat template; choose an instruct model.")
+        most = getattr(self._model.config, "max_position_embeddings", 0) - ANSWER_TOKENS
+        self.context_tokens = settings.context or max(0, most)
         self._one_at_a_time = threading.Lock()
 
     def warm(self) -> None:

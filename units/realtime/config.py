@@ -30,6 +30,9 @@ from units.realtime.schema import (
 
 Wire = dict[str, Any]
 
+RETENTION = 0.8
+"""Part of the room for a conversation that is used after it was shortened, if the client does not say."""
+
 SOFT_END_MS = 96
 """Silence after which an utterance is transcribed and answered on speculation."""
 
@@ -411,6 +414,21 @@ class SessionConfig:
     def idle_timeout_ms(self) -> int:
         """Silence after which the caller is spoken to; 0: never."""
         return int((self._input["turn_detection"] or {}).get("idle_timeout_ms") or 0)
+
+    @property
+    def retention(self) -> float | None:
+        """Part of the room for a conversation that is used after it was shortened; None: it must not be."""
+        truncation = self._wire["truncation"]
+        if truncation == "disabled":
+            return None
+        return RETENTION if truncation == "auto" else float(truncation["retention_ratio"])
+
+    @property
+    def most_tokens(self) -> int | None:
+        """The client's own bound for a conversation, in tokens after the instructions."""
+        truncation = self._wire["truncation"]
+        limits = truncation.get("token_limits") if isinstance(truncation, dict) else None
+        return (limits or {}).get("post_instructions")
 
     @property
     def interrupts(self) -> bool:

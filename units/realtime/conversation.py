@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from units.messages import Message, ToolCall, ToolResult
+from units.realtime.context import too_old
 from units.realtime.errors import ProtocolError
 
 Item = dict[str, Any]
@@ -22,6 +23,7 @@ class Conversation:
     def __init__(self, id: str) -> None:
         self.id = id
         self._items: list[Item] = []
+        self._forgotten: set[str] = set()  # ids of items that the model is no longer shown
 
     def __contains__(self, item_id: object) -> bool:
         return any(item["id"] == item_id for item in self._items)
@@ -69,6 +71,7 @@ class Conversation:
 
     def delete(self, item_id: str) -> None:
         del self._items[self._index(item_id)]
+        self._forgotten.discard(item_id)
 
     def calls(self, call_id: str) -> bool:
         """Whether the conversation holds a function call with this id."""
@@ -82,7 +85,15 @@ class Conversation:
 
     def history(self) -> tuple[Message | ToolCall | ToolResult, ...]:
         """An immutable snapshot for the model: what was said and heard, calls and their results."""
-        return history(self._items)
+        return history(self._remembered())
+
+    def forget(self, most: int) -> None:
+        """From now on show the model no more than about ``most`` tokens: the oldest items go."""
+        items = [item for item in self._remembered() if _entry(item) is not None]
+        self._forgotten.update(item["id"] for item in items[: too_old(history(items), most)])
+
+    def _remembered(self) -> list[Item]:
+        return [item for item in self._items if item["id"] not in self._forgotten]
 
     def _index(self, item_id: str) -> int:
         return next(index for index, item in enumerate(self._items) if item["id"] == item_id)

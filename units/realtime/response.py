@@ -17,6 +17,7 @@ from units.playout import CHARACTER_SECONDS, words_within
 from units.realtime.config import ResponseConfig
 from units.realtime.conversation import Conversation, Item
 from units.realtime.effects import FinishPlaying, Play, SendAudio
+from units.realtime.errors import ProtocolError
 from units.scope import CancelScope
 
 logger = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ class Response:
         self.config = config
         self.state = ResponseState.HELD
         self.held: list[object] = []
-        self.failure: str | None = None
+        self.failure: ProtocolError | None = None
         self.apologised = False
         self.message: Item | None = None
         self.seconds = 0.0

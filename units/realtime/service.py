@@ -45,6 +45,7 @@ from units.messages import (
 )
 from units.playout import Heard
 from units.realtime.config import ResponseConfig, SessionConfig
+from units.realtime.context import text_tokens, tokens
 from units.realtime.conversation import Conversation, Item, history
 from units.realtime.effects import (
     Append,
@@ -98,6 +99,8 @@ class ServiceConfig:
     """Sessions in the beta's flat shape, or without a type, are refused."""
     expires_in: int = 3600
     """Length of a session, in seconds."""
+    context_tokens: int = 0
+    """What the model can read, instructions and tools included; 0: anything."""
 
 
 class RealtimeService:
@@ -303,8 +306,7 @@ class RealtimeService:
             case StayedSilent(start_ms, end_ms):
                 yield from self._stayed_silent(start_ms, end_ms)
             case Failed(stage, reason):
-                error = ProtocolError("server_error", f"The {stage} stage failed.", type="server_error")
-                yield self._error(error, None)
+                yield self._error(_server_error(f"The {stage} stage failed."), None)
                 yield Close(reason)
 
     def _await_speech(self, response: Response) -> Step:
@@ -326,7 +328,7 @@ class RealtimeService:
         yield from self._commit(turn, "")
         config = self.session.response()
         config = replace(config, instructions=f"{config.instructions}\n\n{_SILENT}")
-        yield from self._respond(config, self.conversation.history())
+        yield from self._respond_or_fail(config)
 
     def _interrupt(self) -> Step:
         """The caller speaks: whatever is being said or made stops, also when it is complete already."""
@@ -411,7 +413,7 @@ class RealtimeService:
         self._preparing = CancelScope("preparing", self.scope)
         config = self.session.response()
         said = Message("user", guess.rpartition(" ")[0])
-        yield Submit(self._preparing, Prepare(_request(config, (*self.conversation.history(), said))))
+        yield Submit(self._preparing, Prepare(_request(config, (*self._history(config), said))))
 
     def _stop_preparing(self) -> None:
         if self._preparing is not None:
@@ -428,12 +430,14 @@ class RealtimeService:
 
     @property
     def _may_answer(self) -> bool:
-        return self.session.creates_response and self.active is None and self.held is None
+        if not self.session.creates_response or self.active is not None or self.held is not None:
+            return False
+        return self.session.retention is not None or not self._overfull(self.session.response())
 
     def _speculate(self, text: str) -> Step:
         """Answer before the turn is certain to be over, and keep the answer back."""
         config = self.session.response()
-        prompt = (*self.conversation.history(), Message("user", text))
+        prompt = (*self._history(config), Message("user", text))
         response = self._new_response(config)
         yield Submit(response.scope, _request(config, prompt))
 
@@ -479,10 +483,7 @@ class RealtimeService:
             }
         answers = self.session.creates_response and not turn.manual
         if answers and self.active is None and not self._turns.speaking:
-            response = self._new_response(self.session.response())
-            yield from response.release()
-            response.failure = reason
-            yield from self._end_failed(response)
+            yield from self._fail(self.session.response(), _server_error(reason))
 
     # --- responses -------------------------------------------------------------------------------
 
@@ -502,11 +503,53 @@ class RealtimeService:
         yield Submit(response.scope, _request(config, prompt), config.out_of_band)
 
     def _respond_to_turn(self) -> Step:
-        yield from self._respond(self.session.response(), self.conversation.history())
+        yield from self._respond_or_fail(self.session.response())
+
+    def _respond_or_fail(self, config: ResponseConfig) -> Step:
+        """A response that no client asked for, so that none can be told why there is none."""
+        try:
+            prompt = self._history(config)
+        except ProtocolError as error:
+            yield from self._fail(config, error)
+        else:
+            yield from self._respond(config, prompt)
+
+    def _fail(self, config: ResponseConfig, failure: ProtocolError) -> Step:
+        """A response that fails at once, with an apology if it was to be spoken."""
+        response = self._new_response(config)
+        yield from response.release()
+        response.failure = failure
+        yield from self._end_failed(response)
+
+    def _history(self, config: ResponseConfig) -> tuple[Any, ...]:
+        """What the model is shown. Raises ProtocolError if that is too long and must not be shortened."""
+        if room := self._overfull(config):
+            if self.session.retention is None:
+                message = (
+                    f"The conversation has grown beyond the {room} tokens that the model can read, and its "
+                    "truncation is disabled: delete items, or allow truncation."
+                )
+                raise ProtocolError("context_length_exceeded", message)
+            self.conversation.forget(int(room * self.session.retention))
+        return self.conversation.history()
+
+    def _overfull(self, config: ResponseConfig) -> int:
+        """Tokens that the conversation may have, if it has more; else 0."""
+        room = self._room(config)
+        return max(1, room) if room is not None and tokens(self.conversation.history()) > room else 0
+
+    def _room(self, config: ResponseConfig) -> int | None:
+        """Tokens for the conversation, after the instructions and tools; None: as many as it has."""
+        room = self.session.most_tokens
+        if self._config.context_tokens:
+            before = text_tokens(config.instructions) + tokens(config.tools)
+            left = max(0, self._config.context_tokens - before)
+            room = left if room is None else min(room, left)
+        return room
 
     def _prompt(self, config: ResponseConfig) -> tuple[Any, ...]:
         if config.input is None:
-            return self.conversation.history()
+            return self._history(config)
         items = []
         for index, given in enumerate(config.input):
             items.append(self._given_item(given, f"response.input[{index}]"))
@@ -547,7 +590,7 @@ class RealtimeService:
                 if response.failure is None:
                     response.finish_reason = finish
             case Failed(stage, reason):
-                response.failure = response.failure or reason
+                response.failure = response.failure or _server_error(reason)
                 if stage == "tts":
                     yield from self._finish(response, *_outcome(response))
             case End() if response.failure is not None:
@@ -798,10 +841,15 @@ def _request(config: ResponseConfig, prompt: tuple[Any, ...]) -> Generate:
     )
 
 
+def _server_error(reason: str) -> ProtocolError:
+    return ProtocolError("server_error", reason, type="server_error")
+
+
 def _outcome(response: Response) -> tuple[str, dict[str, Any] | None]:
     """Status and its details, for a response whose stream has ended."""
     if response.failure is not None:
-        error = {"type": "server_error", "code": "server_error", "message": response.failure}
+        error = response.failure.body()
+        del error["param"]
         return "failed", {"type": "failed", "error": error}
     reason = response.finish_reason.reason if response.finish_reason else "stop"
     if reason == "length":

@@ -13,7 +13,6 @@ from units.engines.chat import (
     chat_messages,
     chat_tool_choice,
     chat_tools,
-    recent,
     talk_only,
 )
 from units.messages import Generate, Message, Tool, ToolCall, ToolResult
@@ -224,34 +223,3 @@ def test_a_huge_result_is_cut_for_a_small_model() -> None:
 
 def test_tools_that_may_not_be_called_are_not_shown_to_a_small_model() -> None:
     assert talk_only(replace(WITH_TOOLS, tool_choice="none")).tools == ()
-
-
-def turns(count: int) -> tuple[Message, ...]:
-    return tuple(
-        m for i in range(count) for m in (Message("user", f"{i:05}"), Message("assistant", f"{i:05}"))
-    )
-
-
-def test_a_short_conversation_is_kept_whole() -> None:
-    assert recent(turns(10), 100) == turns(10)
-
-
-def test_a_long_conversation_loses_its_oldest_turns() -> None:
-    kept = recent(turns(100), 200)
-    assert kept == turns(100)[-len(kept) :]
-    assert kept[0] == Message("user", "00080")
-
-
-def test_the_beginning_of_a_long_conversation_stays_put_for_several_turns() -> None:
-    beginnings = [recent(turns(count), 300)[0] for count in range(40, 80)]
-    assert len(set(beginnings)) <= 6
-
-
-def test_the_last_turn_is_kept_however_long_it_is() -> None:
-    huge = Message("user", "x" * 1000)
-    assert recent((*turns(3), huge), 100) == (huge,)
-
-
-def test_a_call_is_not_parted_from_its_result_by_trimming() -> None:
-    history = tuple(item for i in range(50) for item in (USER, call(str(i)), ToolResult(str(i), "x" * 10)))
-    assert isinstance(recent(history, 100)[0], Message)

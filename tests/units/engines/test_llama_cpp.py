@@ -19,6 +19,7 @@ import pytest
 from units.engines.base import EngineSettings, EngineUnavailable
 from units.engines.llama_cpp import LlamaCpp, model_file, parameters
 from units.messages import Finish, Generate, Message, Token, Tool, ToolCall, ToolResult
+from units.realtime.context import text_tokens, tokens
 from units.scope import CancelScope, entered
 
 INSTRUCTIONS = "You are a voice assistant. Answer in one short spoken sentence."
@@ -159,20 +160,30 @@ def test_two_requests_at_once_do_not_mix(llm: LlamaCpp) -> None:
 
 
 @pytest.mark.e2e
-def test_turns_that_leave_a_long_conversation_do_not_cost_the_cached_prompt(
-    llm: LlamaCpp, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_turns_that_leave_a_long_conversation_do_not_cost_the_cached_prompt(llm: LlamaCpp) -> None:
     roles: tuple[Literal["user", "assistant"], ...] = ("user", "assistant")
     talk = tuple(
         Message(role, f"This is sentence {i} about {7 * i} things.") for i in range(12) for role in roles
     )
-    monkeypatch.setattr("units.engines.llama_cpp.HISTORY_CHARACTERS", sum(len(said.text) for said in talk))
     question = Message("user", "What is the capital of France?")
     list(llm.generate(Generate(talk, INSTRUCTIONS, max_output_tokens=2)))
-    *_, finish = llm.generate(Generate((*talk, question), INSTRUCTIONS, max_output_tokens=2))
+    *_, finish = llm.generate(Generate((*talk[16:], question), INSTRUCTIONS, max_output_tokens=2))
     assert isinstance(finish, Finish)
     assert finish.input_tokens < 200
     assert finish.cached_tokens > finish.input_tokens / 2
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    "text", ["The quick brown fox jumps. ", "Überraschungen gibt es. ", "我们今天去公园散步。", "0199 57 42 "]
+)
+def test_no_prompt_is_longer_than_estimated(llm: LlamaCpp, text: str) -> None:
+    said = Message("user", 20 * text)
+    *_, finish = llm.generate(Generate((said,), INSTRUCTIONS, max_output_tokens=1))
+    assert isinstance(finish, Finish)
+    template = 10
+    estimated = tokens([said]) + text_tokens(INSTRUCTIONS) + template
+    assert estimated / 2 < finish.input_tokens <= estimated
 
 
 @pytest.mark.e2e

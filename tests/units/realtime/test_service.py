@@ -30,6 +30,7 @@ from units.messages import (
     TranscriptFailed,
     TranscriptFinal,
     TranscriptGuess,
+    Voice,
 )
 from units.playout import Heard
 from units.realtime.effects import Close, FlushPlayout, Hear, Play, SendEvent, Submit
@@ -42,10 +43,10 @@ HI = {"type": "message", "role": "user", "content": [{"type": "input_text", "tex
 class Driver:
     """Hands things to a service and keeps what it wants done."""
 
-    def __init__(self, *, prepares: bool = False, strict: bool = False) -> None:
+    def __init__(self, **config: Any) -> None:
         self.scope = CancelScope("session")
-        config = ServiceConfig(apology="Sorry.", prepares=prepares, strict=strict)
-        self.service = RealtimeService(self.scope, config, now=1_000.0)
+        operator = ServiceConfig(**({"apology": "Sorry."} | config))
+        self.service = RealtimeService(self.scope, operator, now=1_000.0)
         self.effects: list[Any] = []
         self.heard: list[Heard] = []  # what the next flush answers
         self.problems = Problems()
@@ -493,3 +494,107 @@ def test_null_in_a_request_for_an_answer_is_as_if_it_were_not_there(driver: Driv
     driver.configure(instructions="Be brief.")
     driver.do("response.create", response={"instructions": None, "tools": None, "metadata": None})
     assert driver.submitted[-1].work.instructions == "Be brief."
+
+
+# --- conversations that are too long -----------------------------------------------------------------
+
+
+def write(driver: Driver, text: str) -> None:
+    content = [{"type": "input_text", "text": text}]
+    driver.do("conversation.item.create", item={"type": "message", "role": "user", "content": content})
+
+
+def talk(driver: Driver, *turns: str) -> None:
+    """Text turns of the user, each answered with "Yes."."""
+    for text in turns:
+        write(driver, text)
+        driver.do("response.create")
+        driver.mouth(*ANSWER)
+
+
+TWENTY = tuple(f"Turn {chr(97 + n)} {'x' * 83}" for n in range(20))
+"""Each is estimated at 34 tokens, and its answer at 6."""
+
+
+def test_the_oldest_turns_of_a_long_conversation_are_not_shown_to_the_model() -> None:
+    driver = Driver(context_tokens=400)
+    talk(driver, *TWENTY)
+    assert [prompt[-1] for prompt in driver.prompts] == list(TWENTY)
+    assert max(map(len, driver.prompts)) == 2 * 9 + 1
+    assert all(prompt[0] in TWENTY for prompt in driver.prompts)
+
+
+def test_what_the_model_is_shown_begins_at_the_same_turn_for_several_turns() -> None:
+    beginnings = {}
+    for ratio in (0.3, 0.8, 1.0):
+        driver = Driver(context_tokens=400)
+        driver.configure(truncation={"type": "retention_ratio", "retention_ratio": ratio})
+        talk(driver, *TWENTY)
+        beginnings[ratio] = len({prompt[0] for prompt in driver.prompts})
+    assert beginnings == {0.3: 3, 0.8: 5, 1.0: 11}
+
+
+def test_the_client_may_bound_the_conversation_more_tightly() -> None:
+    driver = Driver(context_tokens=400)
+    limits = {"post_instructions": 120}
+    driver.configure(truncation={"type": "retention_ratio", "retention_ratio": 1.0, "token_limits": limits})
+    talk(driver, *TWENTY)
+    assert max(map(len, driver.prompts)) == 2 * 2 + 1
+
+
+def test_instructions_and_tools_take_of_the_room() -> None:
+    driver = Driver(context_tokens=400)
+    tool = {"type": "function", "name": "f", "description": "x" * 300}
+    driver.configure(instructions="x" * 540, tools=[tool])
+    talk(driver, *TWENTY)
+    assert max(map(len, driver.prompts)) == 2 * 1 + 1
+
+
+def test_the_last_turn_is_shown_however_long_it_is() -> None:
+    driver = Driver(context_tokens=10)
+    talk(driver, "a", "x" * 1000)
+    assert driver.prompts == [["a"], ["x" * 1000]]
+
+
+def test_a_call_leaves_together_with_its_result() -> None:
+    driver = Driver(context_tokens=60)
+    write(driver, "hi")
+    call = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"}
+    driver.do("conversation.item.create", item=call)
+    output = {"type": "function_call_output", "call_id": "c1", "output": "x" * 150}
+    driver.do("conversation.item.create", item=output)
+    talk(driver, "y" * 30)
+    assert driver.submitted[-1].work.history == (Message("user", "y" * 30),)
+
+
+def test_items_that_the_model_has_forgotten_are_still_in_the_conversation() -> None:
+    driver = Driver(context_tokens=100)
+    talk(driver, *TWENTY)
+    first = next(e["item"]["id"] for e in driver.events if e["type"] == "conversation.item.added")
+    driver.do("conversation.item.retrieve", item_id=first)
+    assert driver.events[-1]["type"] == "conversation.item.retrieved"
+
+
+def test_a_request_that_needs_a_forbidden_truncation_is_refused() -> None:
+    driver = Driver(context_tokens=100)
+    driver.configure(truncation="disabled")
+    talk(driver, "x" * 200)
+    write(driver, "x" * 200)
+    driver.do("response.create", event_id="mine")
+    assert driver.events[-1]["error"]["code"] == "context_length_exceeded"
+    assert driver.events[-1]["error"]["event_id"] == "mine"
+    driver.configure(truncation="auto")
+    driver.do("response.create")
+    assert driver.prompts[-1] == ["x" * 200]
+
+
+def test_a_spoken_turn_that_needs_a_forbidden_truncation_fails_aloud() -> None:
+    driver = Driver(context_tokens=100)
+    driver.configure(truncation="disabled")
+    write(driver, "x" * 400)
+    driver.ears(*PAUSED, WORDS, ENDED)
+    assert driver.submitted[-1].work == Say("Sorry.", Voice("default"))
+    driver.mouth(TextDelta("Sorry."), audio("Sorry."), End())
+    response = driver.events[-1]["response"]
+    assert response["status"] == "failed"
+    assert response["status_details"]["error"]["code"] == "context_length_exceeded"
