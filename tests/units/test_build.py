@@ -21,6 +21,7 @@ from units import (
     load_engines,
     register,
 )
+from units.engines import registry
 from units.engines.base import EngineError
 
 SCRIPTED = EngineSettings("scripted")
@@ -116,7 +117,8 @@ class Broken:
         raise EngineError("out of memory")
 
 
-def test_an_engine_that_does_not_work_is_told_of_at_start() -> None:
+def test_an_engine_that_does_not_work_is_told_of_at_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_registered", {})  # other tests are not to find it
     register("stt", "broken", Broken)
     with pytest.raises(EngineUnavailable, match="'broken' does not work: out of memory"):
         load_engines(replace(CONFIG, stt=EngineSettings("broken")))
