@@ -33,6 +33,7 @@ def build_app(
     setup_health(app)
     pool = LoadedPool(startup)
     secrets = setup_client_secrets(app, pool)
-    setup_sockets(app, pool, secrets, setup_calls(app, pool, settings, secrets))
+    calls = setup_calls(app, pool, settings, secrets)
+    setup_sockets(app, pool, secrets, calls, strict=settings.strict_protocol)
     setup_page(app, settings)
     return app

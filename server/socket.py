@@ -20,6 +20,8 @@ from server.calls import Calls
 from server.client_secrets import ClientSecrets
 from server.doors import REALTIME, ClaimFrom, Refusal, answering, claimed, offered_key
 from server.peer import Session
+from units.realtime.errors import ProtocolError
+from units.realtime.service import random_id
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +34,8 @@ UNHEARD = 100
 PING_S = 20.0
 CLOSE_S = 3.0
 """For a client to take what is still queued for it, and to answer the closing handshake."""
+BAD_KEY, BAD_REQUEST = 3000, 4000
+"""Close codes of the hosted service for clients that are turned away."""
 
 Event = dict[str, Any]
 
@@ -98,8 +102,11 @@ class SocketTransport:
 class Sockets:
     """The WebSocket sessions of this server."""
 
-    def __init__(self, pool: ClaimFrom, secrets: ClientSecrets, calls: Calls) -> None:
+    def __init__(
+        self, pool: ClaimFrom, secrets: ClientSecrets, calls: Calls, *, strict: bool = False
+    ) -> None:
         self._pool = pool
+        self._strict = strict
         self._secrets = secrets
         self._calls = calls
         self._open: set[Session] = set()
@@ -114,7 +121,12 @@ class Sockets:
             raise Refusal(426, "upgrade_required", "Connect with a WebSocket, or POST an SDP offer.")
         if self._refusing:
             raise Refusal(503, "shutting_down", "The server is shutting down.")
-        settings = self._secrets.settings(offered_key(request))
+        try:
+            settings = self._settings(request)
+        except Refusal as refusal:
+            return await _turn_away(request, BAD_KEY, str(refusal), refusal.code)
+        except ProtocolError as error:
+            return await _turn_away(request, BAD_REQUEST, error.message, error.code)
         if request.query.get("intent") == "transcription":
             settings = ({"type": "transcription"}, *settings)
         transport = SocketTransport()
@@ -128,6 +140,16 @@ class Sockets:
         finally:
             self._open.discard(session)
             session.close("the client left")
+
+    def _settings(self, request: web.Request) -> tuple[Event, ...]:
+        """What the client's key says of its session. Raises Refusal, and when strict ProtocolError."""
+        settings = self._secrets.settings(offered_key(request))
+        if self._strict and "OpenAI-Beta" in request.headers:
+            message = "The Realtime API's beta is not served: leave out the OpenAI-Beta header."
+            raise ProtocolError("beta_api_shape_disabled", message)
+        if self._strict and not settings and not {"model", "call_id", "intent"} & set(request.query):
+            raise ProtocolError("missing_model", "You must provide a model parameter.")
+        return settings
 
     async def _join(
         self, request: web.Request, transport: SocketTransport, session: Session
@@ -147,9 +169,14 @@ class Sockets:
             session.close(reason)
 
 
-def setup_sockets(app: web.Application, pool: ClaimFrom, secrets: ClientSecrets, calls: Calls) -> Sockets:
-    """Add the route of WebSocket sessions to ``app``, and end them all when it shuts down."""
-    sockets = Sockets(pool, secrets, calls)
+def setup_sockets(
+    app: web.Application, pool: ClaimFrom, secrets: ClientSecrets, calls: Calls, *, strict: bool = False
+) -> Sockets:
+    """Add the route of WebSocket sessions to ``app``, and end them all when it shuts down.
+
+    ``strict``: refuse what the hosted service refuses.
+    """
+    sockets = Sockets(pool, secrets, calls, strict=strict)
     app.router.add_route("GET", REALTIME, answering(sockets.connect))
 
     async def shut_down(_app: web.Application) -> None:
@@ -157,6 +184,20 @@ def setup_sockets(app: web.Application, pool: ClaimFrom, secrets: ClientSecrets,
 
     app.on_shutdown.append(shut_down)
     return sockets
+
+
+async def _turn_away(
+    request: web.Request, close: int, message: str, code: str | None
+) -> web.WebSocketResponse:
+    """Connect, say why not, and close: a browser tells its page nothing of a handshake that was refused."""
+    socket = web.WebSocketResponse(protocols=("realtime",), timeout=CLOSE_S)
+    await socket.prepare(request)
+    error = ProtocolError(code, message)
+    event = {"type": "error", "event_id": random_id("event"), "error": {**error.body(), "event_id": None}}
+    with suppress(ConnectionError):
+        await socket.send_json(event)
+        await socket.close(code=close, message=f"{error.type}.{code}".encode())
+    return socket
 
 
 def _code(reason: str | None) -> int:

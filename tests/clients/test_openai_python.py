@@ -18,7 +18,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 from openai.resources.realtime.realtime import AsyncRealtimeConnection
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosedError, InvalidStatus
 
 from tests.e2e.serving import Served
 from tests.server.fakes import Client as Browser
@@ -303,11 +303,15 @@ async def test_an_ephemeral_key_opens_a_session_that_transcribes(client: AsyncOp
 
 
 async def test_an_ephemeral_key_that_was_never_made_opens_nothing(client: AsyncOpenAI) -> None:
-    async with AsyncOpenAI(base_url=client.base_url, api_key="ek_never") as page:
-        with pytest.raises(InvalidStatus) as refused:
-            async with page.realtime.connect(model=MODEL):
-                pass
-    assert refused.value.response.status_code == 401
+    page = client.with_options(api_key="ek_never")
+    async with page.realtime.connect(model=MODEL) as connection:
+        event = await connection.recv()
+        assert event.type == "error"
+        assert event.error.code == "invalid_api_key"
+        with pytest.raises(ConnectionClosedError) as closed:
+            await connection.recv()
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 3000
 
 
 async def test_a_wrong_setting_raises_what_the_client_raises(client: AsyncOpenAI) -> None:

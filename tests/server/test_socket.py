@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import numpy as np
@@ -67,10 +68,16 @@ class Served:
 
 @pytest.fixture
 async def served(pipeline: Pipeline) -> AsyncIterator[Served]:
+    async with serving(pipeline) as served:
+        yield served
+
+
+@asynccontextmanager
+async def serving(pipeline: Pipeline) -> AsyncIterator[Served]:
     app, doors = web.Application(), Doors(pipeline)
     secrets = setup_client_secrets(app, doors)
     calls = setup_calls(app, doors, FakeSettings(), secrets)
-    sockets = setup_sockets(app, doors, secrets, calls)
+    sockets = setup_sockets(app, doors, secrets, calls, strict=pipeline.config.strict_protocol)
     pipeline.start()
     async with TestClient(TestServer(app)) as http:
         yield Served(http, sockets, pipeline)
@@ -388,11 +395,46 @@ async def test_a_session_begins_as_its_ephemeral_key_says(served: Served) -> Non
     await caller.socket.close()
 
 
+async def turned_away(served: Served, url: str = URL, **options: Any) -> tuple[str, int | None, str]:
+    """Code of the error, close code and reason of a client that is connected only to be told why not."""
+    caller = await served.dial(url, **options)
+    error = await caller.event("error")
+    closing = await caller.socket.receive()
+    assert closing.type is WSMsgType.CLOSE
+    return error["error"]["code"], caller.socket.close_code, closing.extra
+
+
 async def test_an_ephemeral_key_that_was_never_made_is_refused(served: Served) -> None:
-    with pytest.raises(WSServerHandshakeError) as refused:
-        await served.dial(headers={"Authorization": "Bearer ek_never"})
-    assert refused.value.status == 401
+    assert await turned_away(served, headers={"Authorization": "Bearer ek_never"}) == (
+        "invalid_api_key",
+        3000,
+        "invalid_request_error.invalid_api_key",
+    )
     await served.free()
+
+
+async def test_a_strict_server_turns_away_whom_the_hosted_service_turns_away() -> None:
+    config = PipelineConfig(vad=SCRIPTED, stt=SCRIPTED, llm=SCRIPTED, tts=SCRIPTED, strict_protocol=True)
+    async with serving(build_pipeline(config)) as strict:
+        assert await turned_away(strict, "/v1/realtime") == (
+            "missing_model",
+            4000,
+            "invalid_request_error.missing_model",
+        )
+        beta = await turned_away(strict, headers={"OpenAI-Beta": "realtime=v1"})
+        assert beta[:2] == ("beta_api_shape_disabled", 4000)
+        key = (await mint(strict.http, {}))["value"]
+        async with await strict.dial("/v1/realtime", headers={"Authorization": f"Bearer {key}"}) as caller:
+            await caller.send({"type": "output_audio_buffer.clear"})
+            error = (await caller.event("error"))["error"]
+            assert (error["code"], error["param"]) == ("invalid_value", "type")
+
+
+async def test_silence_is_asked_for_in_vain_where_the_client_plays_the_sound(served: Served) -> None:
+    async with await served.dial("/v1/realtime", headers={"OpenAI-Beta": "realtime=v1"}) as caller:
+        await caller.send({"type": "output_audio_buffer.clear"}, text("hi"), {"type": "response.create"})
+        await caller.event("response.done")
+        assert "error" not in caller.kinds()
 
 
 async def test_the_older_sessions_endpoint_takes_flat_settings(served: Served) -> None:

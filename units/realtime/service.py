@@ -705,6 +705,10 @@ class RealtimeService:
         yield {"type": "input_audio_buffer.cleared"}
 
     def _output_clear(self, event: Event) -> Step:
+        if self._sends_audio and self._config.strict:
+            raise wrong_value(
+                "type", event["type"], [kind for kind in self._handlers if kind != event["type"]]
+            )
         if self._audible:
             yield FlushPlayout()
 
