@@ -30,6 +30,7 @@ SPOKEN = [
     "conversation.item.done",
     "response.output_item.done",
     "response.done",
+    "rate_limits.updated",
 ]
 WRITTEN = [
     "response.created",
@@ -42,6 +43,7 @@ WRITTEN = [
     "conversation.item.done",
     "response.output_item.done",
     "response.done",
+    "rate_limits.updated",
 ]
 HEARD_TURN = [
     "input_audio_buffer.speech_started",
@@ -226,7 +228,7 @@ async def test_a_tool_is_called_and_its_result_answered(new_unit: UnitFactory) -
     caller.configure(tools=[WEATHER], output_modalities=["text"])
     caller.write("what is the weather?")
     await caller.got("response.done")
-    assert caller.types[-8:] == [
+    assert caller.types[-9:] == [
         "response.created",
         "response.output_item.added",
         "conversation.item.added",
@@ -235,6 +237,7 @@ async def test_a_tool_is_called_and_its_result_answered(new_unit: UnitFactory) -
         "conversation.item.done",
         "response.output_item.done",
         "response.done",
+        "rate_limits.updated",
     ]
     call = caller.responses[0]["output"][0]
     output = {"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"}
@@ -320,7 +323,7 @@ async def test_cancel_closes_what_is_open(new_unit: UnitFactory) -> None:
     caller.write("hi")
     await caller.got("response.output_audio_transcript.delta")
     caller.do("response.cancel")
-    assert caller.types[-6:] == SPOKEN[5:]
+    assert caller.types[-7:] == SPOKEN[5:]
     assert caller.responses[0]["status_details"] == {"type": "cancelled", "reason": "client_cancelled"}
     caller.do("response.cancel")
     assert caller.errors == [("response_cancel_not_active", None)]

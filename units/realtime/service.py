@@ -623,6 +623,7 @@ class RealtimeService:
     def _finish(self, response: Response, status: str, details: dict[str, Any] | None) -> Step:
         self._responses.pop(response.scope, None)
         yield from response.end(status, details)
+        yield {"type": "rate_limits.updated", "rate_limits": []}
         yield from self._await_speech(response)
         if response.heard_text is not None:
             self._trim(response, response.heard_text)

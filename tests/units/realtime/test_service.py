@@ -92,6 +92,12 @@ class Driver:
         return [event["type"] for event in self.events]
 
     @property
+    def done(self) -> Json:
+        """The response that was done last."""
+        done: Json = next(e["response"] for e in reversed(self.events) if e["type"] == "response.done")
+        return done
+
+    @property
     def prompts(self) -> list[list[str]]:
         """What each request to the model has for history, as text."""
         works = [effect.work for effect in self.submitted if isinstance(effect.work, Generate)]
@@ -134,7 +140,7 @@ def test_the_end_of_the_turn_releases_it(driver: Driver) -> None:
     driver.ears(*PAUSED, WORDS)
     driver.mouth(*ANSWER)
     driver.ears(ENDED)
-    assert said(driver.events[-1]["response"]) == "Yes."
+    assert said(driver.done) == "Yes."
     assert len(driver.submitted) == 1
 
 
@@ -203,8 +209,8 @@ def test_a_turn_that_is_not_understood_is_apologised_for(driver: Driver) -> None
     assert driver.types[-1] == "response.created"
     assert isinstance(driver.submitted[0].work, Say)
     driver.mouth(TextDelta("Sorry."), TextFinished(Finish()), audio("Sorry."), End())
-    assert driver.events[-1]["response"]["status"] == "failed"
-    assert driver.events[-1]["response"]["status_details"]["error"]["message"] == "no"
+    assert driver.done["status"] == "failed"
+    assert driver.done["status_details"]["error"]["message"] == "no"
 
 
 @pytest.mark.parametrize(
@@ -310,7 +316,7 @@ def test_an_out_of_band_response_stays_out_of_the_conversation(driver: Driver) -
     )
     assert driver.prompts == [["hi"], ["hi"]]
     driver.mouth(TextDelta("Yes."), TextFinished(Finish()), End())
-    done = driver.events[-1]["response"]
+    done = driver.done
     assert (done["conversation_id"], done["status"], said(done)) == (None, "completed", "Yes.")
     assert driver.service.conversation.last_id == "a"
     assert driver.service.active is not None
@@ -325,7 +331,7 @@ def test_a_reference_to_an_unknown_item_is_refused(driver: Driver) -> None:
 def test_a_failing_voice_fails_the_response_at_once(driver: Driver) -> None:
     driver.do("response.create")
     driver.mouth(TextDelta("Yes."), Failed("tts", "the voice is gone"))
-    assert driver.events[-1]["response"]["status"] == "failed"
+    assert driver.done["status"] == "failed"
     assert driver.submitted[0].scope.cancelled
     assert len(driver.submitted) == 1
 
@@ -335,14 +341,14 @@ def test_an_apology_that_fails_too_ends_the_response(driver: Driver) -> None:
     driver.mouth(Failed("llm", "no"), End())
     assert isinstance(driver.submitted[1].work, Say)
     driver.mouth(Failed("output", "no again"), End())
-    assert driver.events[-1]["response"]["status"] == "failed"
-    assert driver.events[-1]["response"]["status_details"]["error"]["message"] == "no"
+    assert driver.done["status"] == "failed"
+    assert driver.done["status_details"]["error"]["message"] == "no"
 
 
 def test_a_written_answer_that_fails_is_not_apologised_for(driver: Driver) -> None:
     driver.do("response.create", response={"output_modalities": ["text"]})
     driver.mouth(Failed("llm", "no"), End())
-    assert driver.events[-1]["response"]["status"] == "failed"
+    assert driver.done["status"] == "failed"
     assert len(driver.submitted) == 1
 
 
@@ -352,7 +358,7 @@ def test_a_written_answer_that_fails_is_not_apologised_for(driver: Driver) -> No
 def test_an_answer_that_was_cut_off_is_incomplete(driver: Driver, reason: Any, detail: str) -> None:
     driver.do("response.create")
     driver.mouth(TextDelta("Yes"), TextFinished(Finish(reason, 7, 3, 2)), audio("Yes"), End())
-    response = driver.events[-1]["response"]
+    response = driver.done
     assert response["status_details"] == {"type": "incomplete", "reason": detail}
     usage = response["usage"]
     assert (usage["total_tokens"], usage["input_tokens"], usage["output_tokens"]) == (10, 7, 3)
@@ -595,6 +601,6 @@ def test_a_spoken_turn_that_needs_a_forbidden_truncation_fails_aloud() -> None:
     driver.ears(*PAUSED, WORDS, ENDED)
     assert driver.submitted[-1].work == Say("Sorry.", Voice("default"))
     driver.mouth(TextDelta("Sorry."), audio("Sorry."), End())
-    response = driver.events[-1]["response"]
+    response = driver.done
     assert response["status"] == "failed"
     assert response["status_details"]["error"]["code"] == "context_length_exceeded"
