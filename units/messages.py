@@ -124,6 +124,16 @@ class Speech:
     """Samples of this turn that were settled earlier."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Recording:
+    """Sound that a client put into the conversation, for the recogniser: float32 mono at 16 kHz."""
+
+    number: int
+    """Which one of this session; counts from 1."""
+    samples: Float32
+    language: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Transcribed:
     """The recogniser's answer to one Speech."""
@@ -221,6 +231,17 @@ class TranscriptFailed(Notice):
     turn: int
     revision: int
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingHeard(Notice):
+    """Answer to one :class:`Recording`."""
+
+    number: int
+    text: str
+    seconds: float
+    failure: str | None = None
+    """Why there are no words: the recogniser failed."""
 
 
 # --- the conversation as a model sees it ---------------------------------------------------------

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from units.messages import Audio, Envelope, Float32, Int16, Pcm
+from units.messages import Audio, Envelope, Float32, Int16, Pcm, Recording
 from units.playout import Heard
 from units.realtime.effects import (
     Append,
@@ -20,6 +20,7 @@ from units.realtime.effects import (
     FlushPlayout,
     Hear,
     Play,
+    Recognise,
     SendAudio,
     SendEvent,
     Submit,
@@ -155,6 +156,8 @@ class Session:
                     self.unit.hear(self.scope, body)
                 case Append(samples, rate):
                     self._append(samples, rate)
+                case Recognise(number, sound, rate, language):
+                    self.unit.hear(self.scope, Recording(number, EarResampler(rate).convert(sound), language))
                 case SendAudio(event, audio, kind):
                     self._send_audio(event, audio, kind)
                 case Play(response_id, _, audio):

@@ -82,6 +82,7 @@ class OrderChecker:
         self._past: set[str] = set()  # ids that were ever in the conversation
         self._previous: dict[str, str | None] = {}  # previous_item_id at insert time
         self._turns: dict[str, _Turn] = {}
+        self._recordings: set[tuple[str, int]] = set()  # item and part: sound whose words are to come
         self._committed: Json | None = None  # its item must be added next
         self._handlers: dict[str, Callable[[Json], None]] = {
             "error": self._error,
@@ -186,6 +187,9 @@ class OrderChecker:
         self._undone.add(id)
         self._past.add(id)
         self._committed = None
+        if id not in self._turns:
+            parts = enumerate(item.get("content", ()))
+            self._recordings |= {(id, n) for n, part in parts if part.get("transcript", "") is None}
 
     def _check_first_announcement(self, item: Json) -> None:
         owner = self._items.get(item["id"])
@@ -234,6 +238,10 @@ class OrderChecker:
         self._must(not turn.transcribed, f"the transcript of {event['item_id']} is complete already")
 
     def _transcript_end(self, event: Json) -> None:
+        recording = event["item_id"], event["content_index"]
+        if recording in self._recordings:
+            self._recordings.remove(recording)
+            return
         self._transcript_delta(event)
         turn = self._turns[event["item_id"]]
         self._must(turn.committed, f"{event['item_id']} is not committed")

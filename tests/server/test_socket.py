@@ -20,6 +20,7 @@ from server.socket import UNHEARD, Sockets, setup_sockets
 from tests.server.fakes import Client, FakeSettings
 from tests.units.caller import Problems
 from units import EngineSettings, Pipeline, PipelineConfig, PipelineUnit, build_pipeline
+from units.engines.scripted import HEARD
 from units.messages import Int16
 from units.realtime.service import ServiceConfig
 from units.realtime.sound import decoded
@@ -373,6 +374,18 @@ async def test_there_is_no_control_of_a_call_that_is_not_there(served: Served) -
 
 
 # --- ephemeral keys ------------------------------------------------------------------------------------
+
+
+async def test_sound_in_an_item_is_understood_and_answered(served: Served) -> None:
+    async with await served.dial() as caller:
+        await caller.send(update(audio={"input": {"transcription": {"model": "any"}}}))
+        sound = np.full(24_000, 9000, "<i2")
+        part = {"type": "input_audio", "audio": append(sound)["audio"]}
+        item = {"type": "message", "role": "user", "content": [part]}
+        await caller.send({"type": "conversation.item.create", "item": item}, {"type": "response.create"})
+        heard = await caller.event("conversation.item.input_audio_transcription.completed")
+        assert (heard["transcript"], heard["usage"]["seconds"]) == (HEARD, pytest.approx(1.0, abs=0.01))
+        assert (await caller.event("response.done"))["response"]["status"] == "completed"
 
 
 async def mint(http: Any, body: Json | None = None, path: str = "/v1/realtime/client_secrets") -> Json:

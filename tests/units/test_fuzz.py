@@ -27,6 +27,7 @@ from units.messages import (
     Failed,
     Finish,
     Generate,
+    RecordingHeard,
     Say,
     SpeechEnded,
     SpeechPaused,
@@ -49,6 +50,7 @@ from units.realtime.effects import (
     FlushPlayout,
     Hear,
     Play,
+    Recognise,
     SendAudio,
     SendEvent,
     Submit,
@@ -122,7 +124,8 @@ _session = _object(
     **_shared,
     model=_text,
     audio=_object(input=_input, output=_output),
-    truncation=st.just("auto") | _object(type=st.just("retention_ratio"), retention_ratio=st.floats(0, 1)),
+    truncation=st.sampled_from(["auto", "disabled"])
+    | _object(type=st.just("retention_ratio"), retention_ratio=st.floats(0, 1)),
     tracing=st.none() | st.just("auto") | _object(workflow_name=_text, metadata=_JSON),
     include=st.none() | st.just(["item.input_audio_transcription.logprobs"]),
 ).map(lambda session: {"type": "realtime", **session} if isinstance(session, dict) else session)
@@ -220,14 +223,14 @@ class World:
         self.sent: list[Json] = []
         self.scope = CancelScope("session")
         self.count = 0
-        self.service = RealtimeService(
-            self.scope, ServiceConfig(apology="Sorry."), now=1_000.0, new_id=self.new_id
-        )
+        config = ServiceConfig(apology="Sorry.", context_tokens=self.rng.choice([0, 40]))
+        self.service = RealtimeService(self.scope, config, now=1_000.0, new_id=self.new_id)
         self.playout = Playout(24_000)
         self.playout.on_started = lambda tag: self.perform(self.service.playout_started(tag))
         self.playout.on_stopped = lambda heard: self.perform(self.service.playout_stopped(heard))
         self.work: list[tuple[CancelScope, Generate | Say]] = []  # what the mouth was given
         self.commits: list[str] = []  # what the ears were told
+        self.recordings: list[int] = []  # what they have to recognise
         self.turn, self.revision, self.ear = 0, 0, "quiet"
         self.unheard: list[tuple[int, int]] = []  # turn and revision without words yet
         self.unspoken: dict[CancelScope, str] = {}
@@ -255,6 +258,8 @@ class World:
                     hash(work)  # an immutable snapshot
                 case Hear(Commit(item_id)):
                     self.commits.append(item_id)
+                case Recognise(number):
+                    self.recordings.append(number)
                 case Play(tag, _, audio):
                     assert not self.sends_audio
                     self.playout.write(tag, audio)
@@ -300,6 +305,7 @@ class World:
             *[self.ears_forget] * (self.ear != "quiet"),
             *[self.commit_arrives] * 2 * bool(self.commits),
             *[self.words_arrive] * 3 * bool(self.unheard),
+            *[self.recording_is_heard] * 2 * bool(self.recordings),
             *[self.text_arrives, self.sound_arrives, self.sound_arrives, self.work_ends]
             * 3
             * bool(self.work),
@@ -368,6 +374,7 @@ class World:
             {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "ho"}]},
             {"type": "function_call_output", "call_id": "call_1", "output": "sunny"},
             {"type": "message", "id": self.item_id(), "role": "system", "content": []},
+            {"type": "message", "role": "user", "content": [{"type": "input_audio", "audio": "AAA="}]},
         ]
         place = self.rng.choice([{}, {}, {"previous_item_id": self.rng.choice([self.item_id(), "root"])}])
         return {"item": self.rng.choice(items), **place}
@@ -382,7 +389,9 @@ class World:
 
     def response_create(self) -> Json:
         text = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
+        sound = {"type": "message", "role": "user", "content": [{"type": "input_audio", "audio": "AAA="}]}
         overrides: list[Json] = [
+            {"input": [sound]},
             {},
             {"output_modalities": ["text"], "metadata": {"a": "b"}},
             {"conversation": "none", "output_modalities": ["text"]},
@@ -438,6 +447,10 @@ class World:
             self.notice(TranscriptFailed(turn, revision, "the recogniser is not well"))
         else:
             self.notice(TranscriptFinal(turn, revision, self.rng.choice(["", "hello", "hello there"]), 1.0))
+
+    def recording_is_heard(self) -> None:
+        failure = self.rng.choice([None, None, "the recogniser is not well"])
+        self.notice(RecordingHeard(self.recordings.pop(0), "" if failure else "good day", 1.0, failure))
 
     # --- the mouth works on what it was given first ------------------------------------------------
 

@@ -40,6 +40,16 @@ class Append:
     rate: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Recognise:
+    """Have the ears find the words in a recording: int16 mono at ``rate`` Hz."""
+
+    number: int
+    samples: Int16
+    rate: int
+    language: str
+
+
 @dataclass(frozen=True, slots=True)
 class Play:
     """Append speech to the output queue under the response's id."""
@@ -80,4 +90,6 @@ class Close:
     reason: str
 
 
-Effect = SendEvent | Submit | Hear | Append | Play | SendAudio | FinishPlaying | FlushPlayout | Close
+Effect = (
+    SendEvent | Submit | Hear | Append | Recognise | Play | SendAudio | FinishPlaying | FlushPlayout | Close
+)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from units.messages import Int16
 from units.realtime.conversation import Item
-from units.realtime.errors import ProtocolError, missing, wrong_value
+from units.realtime.errors import missing, wrong_value
 from units.realtime.schema import Check, anything, array, by_type, fields, nullable, one_of, string
+from units.realtime.sound import decoded
 
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
 
@@ -99,13 +101,25 @@ def read_item(value: Any, new_id: str, path: str = "item") -> Item:
     return item
 
 
+def recordings(value: Any, kind: str, path: str = "item") -> list[tuple[int, Int16]]:
+    """The sound of those parts of an item, as a client sent it, whose words are not known, with their index.
+
+    ``kind`` is the format of sound from the client. Raises ProtocolError.
+    """
+    parts = enumerate(value["content"] if value["type"] == "message" else ())
+    return [
+        (n, decoded(part["audio"], kind, f"{path}.content[{n}].audio"))
+        for n, part in parts
+        if part["type"] == "input_audio" and not part.get("transcript")
+    ]
+
+
 def _part(part: dict[str, Any], path: str) -> dict[str, Any]:
     match part["type"]:
         case "input_audio":
-            if not part.get("transcript"):
-                message = "Recorded audio in items is not supported yet: give its 'transcript' too."
-                raise ProtocolError("unsupported_content_type", message, f"{path}.transcript")
-            return {"type": "input_audio", "transcript": part["transcript"]}
+            if not part.get("transcript") and not part.get("audio"):
+                raise missing(f"{path}.audio")
+            return {"type": "input_audio", "transcript": part.get("transcript") or None}
         case "text" | "output_text":
             return {"type": "output_text", "text": part["text"]}
         case "input_image":

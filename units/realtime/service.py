@@ -29,6 +29,7 @@ from units.messages import (
     Generate,
     Message,
     Prepare,
+    RecordingHeard,
     Say,
     SpeechEnded,
     SpeechPaused,
@@ -53,12 +54,13 @@ from units.realtime.effects import (
     Effect,
     FlushPlayout,
     Hear,
+    Recognise,
     SendAudio,
     SendEvent,
     Submit,
 )
 from units.realtime.errors import ProtocolError, missing, wrong_type, wrong_value
-from units.realtime.items import read_item
+from units.realtime.items import read_item, recordings
 from units.realtime.legacy import modern
 from units.realtime.parse import MAX_MESSAGE, Event, event_type, parse_event
 from units.realtime.response import Response, ResponseState
@@ -73,6 +75,9 @@ _SILENT = "The user has said nothing for a while. Ask in a few words whether the
 
 LONGEST_ANSWER = 600.0
 """Seconds of speech after which a response is incomplete: made speech waits in memory until it is heard."""
+
+MOST_RECORDINGS = 16
+"""Parts of items that may wait for the recogniser: what it cannot get to would fill the memory."""
 
 Step = Iterator[Effect | dict[str, Any]]
 """Effects, and server events still without their ``event_id``."""
@@ -135,7 +140,9 @@ class RealtimeService:
         self._max_message = MAX_MESSAGE
         self._audible: dict[str, Response] = {}  # by id: spoken, and not known to have been heard to the end
         self._sounding: set[str] = set()  # ids of those of which something was heard
-        self._deferred: list[Event] = []  # response.create that waits for the words of a manual turn
+        self._deferred: list[Event] = []  # response.create that waits for words of the caller
+        self._recordings: dict[int, tuple[Item, int]] = {}  # by number: item and part that have no words yet
+        self._recorded = 0  # recordings so far
         self._commits = 0  # manual commits that the ears have not answered yet
         self._unanswered = False  # a turn ended while a response was not to be interrupted
         self._preparing: CancelScope | None = None
@@ -303,6 +310,8 @@ class RealtimeService:
                 yield from self._transcribed(self._turns.transcribed(turn, revision, text, seconds))
             case TranscriptFailed(turn, revision, reason):
                 yield from self._transcribed(self._turns.transcribed(turn, revision, "", failure=reason))
+            case RecordingHeard():
+                yield from self._recording_heard(body)
             case StayedSilent(start_ms, end_ms):
                 yield from self._stayed_silent(start_ms, end_ms)
             case Failed(stage, reason):
@@ -452,16 +461,32 @@ class RealtimeService:
     def _heard(self, turn: Turn, text: str) -> Step:
         if turn.item is not None:
             turn.item["content"][0]["transcript"] = text
-        if self.session.transcribes:
-            yield {
-                "type": "conversation.item.input_audio_transcription.completed",
-                "item_id": turn.item_id,
-                "content_index": 0,
-                "transcript": text,
-                "usage": {"type": "duration", "seconds": round(turn.seconds, 3)},
-            }
+        yield from self._transcript(turn.item_id, 0, text, turn.seconds)
         if not turn.manual:
             yield from self._answer(text)
+
+    def _transcript(
+        self, item_id: str, index: int, text: str, seconds: float, failure: str | None = None
+    ) -> Step:
+        """What the recogniser made of a part of an item, for clients that want to see it."""
+        if not self.session.transcribes:
+            return
+        kind = "conversation.item.input_audio_transcription"
+        where = {"item_id": item_id, "content_index": index}
+        if failure is not None:
+            error = {"type": "server_error", "code": "transcription_failed", "message": failure}
+            yield {"type": f"{kind}.failed", **where, "error": error}
+        else:
+            usage = {"type": "duration", "seconds": round(seconds, 3)}
+            yield {"type": f"{kind}.completed", **where, "transcript": text, "usage": usage}
+
+    def _recording_heard(self, heard: RecordingHeard) -> Step:
+        item, index = self._recordings.pop(heard.number)
+        if self.conversation.holds(item):
+            if heard.failure is None:
+                item["content"][index]["transcript"] = heard.text
+            yield from self._transcript(item["id"], index, heard.text, heard.seconds, heard.failure)
+        yield from self._run_deferred()
 
     def _answer(self, text: str) -> Step:
         if (response := self.held) is not None:
@@ -474,13 +499,7 @@ class RealtimeService:
             yield from self._respond_to_turn()
 
     def _not_recognised(self, turn: Turn, reason: str) -> Step:
-        if self.session.transcribes:
-            yield {
-                "type": "conversation.item.input_audio_transcription.failed",
-                "item_id": turn.item_id,
-                "content_index": 0,
-                "error": {"type": "server_error", "code": "transcription_failed", "message": reason},
-            }
+        yield from self._transcript(turn.item_id, 0, "", turn.seconds, reason)
         answers = self.session.creates_response and not turn.manual
         if answers and self.active is None and not self._turns.speaking:
             yield from self._fail(self.session.response(), _server_error(reason))
@@ -561,7 +580,13 @@ class RealtimeService:
             if item is None:
                 raise wrong_value(f"{path}.id", given.get("id"), "ids of items in the conversation")
             return item
-        return read_item(given, self._new_id("item"), path)
+        item = read_item(given, self._new_id("item"), path)
+        if recordings(given, self._input_format, path):
+            message = (
+                "Sound without a transcript: create the item first, and refer to it by an item_reference."
+            )
+            raise ProtocolError("unsupported_content_type", message, path)
+        return item
 
     def _release(self, response: Response) -> Step:
         yield from response.release()
@@ -693,8 +718,13 @@ class RealtimeService:
             raise missing("audio")
         if not isinstance(event["audio"], str):
             raise wrong_type("audio", "base64 text", event["audio"])
-        kind = self.session.input_format if self._sends_audio else PCM
+        kind = self._input_format
         yield Append(decoded(event["audio"], kind), RATES[kind])
+
+    @property
+    def _input_format(self) -> str:
+        """Format of the sound in client events."""
+        return self.session.input_format if self._sends_audio else PCM
 
     def _input_commit(self, event: Event) -> Step:
         self._commits += 1
@@ -717,6 +747,7 @@ class RealtimeService:
         if "item" not in event:
             raise missing("item")
         item = read_item(event["item"], self._new_id("item"))
+        sounds = recordings(event["item"], self._input_format)
         if item["type"] == "function_call_output" and not self.conversation.calls(item["call_id"]):
             raise wrong_value("item.call_id", item["call_id"], "call ids of this conversation")
         previous = event.get("previous_item_id")
@@ -724,8 +755,16 @@ class RealtimeService:
             raise wrong_type("previous_item_id", "a string", previous)
         if self.conversation.full:
             raise ProtocolError("conversation_full", "The conversation holds too much: delete items first.")
+        if len(self._recordings) + len(sounds) > MOST_RECORDINGS:
+            message = "Too much sound waits to be recognised: wait for its transcripts, or give them."
+            raise ProtocolError("input_audio_overrun", message, "item.content")
         self._withdraw()  # speculation did not know of this item
         yield from self._add_item(item, previous)
+        language = self.session.listen(live=False).language
+        for index, samples in sounds:
+            self._recorded += 1
+            self._recordings[self._recorded] = item, index
+            yield Recognise(self._recorded, samples, RATES[self._input_format], language)
 
     def _add_item(self, item: Item, previous_item_id: str | None) -> Step:
         self.conversation.insert(item, previous_item_id)
@@ -793,7 +832,7 @@ class RealtimeService:
 
     def _response_create(self, event: Event) -> Step:
         config = self.session.response(event.get("response"))
-        if not config.out_of_band and (self._commits or self._turns.unheard) and config.input is None:
+        if not config.out_of_band and self._words_are_missing and config.input is None:
             self._deferred.append(event)
             return
         active = self.active
@@ -807,9 +846,14 @@ class RealtimeService:
         self._withdraw()
         yield from self._respond(config, prompt)
 
+    @property
+    def _words_are_missing(self) -> bool:
+        """Something that the caller said is in the conversation, or soon will be, without its words."""
+        return bool(self._commits or self._turns.unheard or self._recordings)
+
     def _run_deferred(self) -> Step:
         """Requests that waited for the caller's words."""
-        if self._commits or self._turns.unheard:
+        if self._words_are_missing:
             return
         deferred, self._deferred = self._deferred, []
         for event in deferred:

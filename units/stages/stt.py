@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 
 from units.engines.base import EngineError, SpeechToText
-from units.messages import EAR_RATE, Speech, Transcribed, TranscriptFailed
+from units.messages import EAR_RATE, Recording, RecordingHeard, Speech, Transcribed, TranscriptFailed
 
 _REST = 3.0
 """After a live pass no other is made of the next sound, this many times as long as the pass took: a final
@@ -14,14 +14,19 @@ pass would have to wait for it."""
 
 
 def transcribe(
-    utterances: Iterable[Speech], engine: SpeechToText, clock: Callable[[], float] = time.monotonic
-) -> Iterator[Transcribed | TranscriptFailed]:
+    utterances: Iterable[Speech | Recording],
+    engine: SpeechToText,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Transcribed | TranscriptFailed | RecordingHeard]:
     """Yield what was said in each utterance; the settled beginning of a long turn is put in front.
 
     ``clock`` gives seconds; it only says how long a live pass took.
     """
     turn, settled, rested = 0, "", 0.0
     for speech in utterances:
+        if isinstance(speech, Recording):
+            yield _heard(speech, engine)
+            continue
         if speech.turn != turn:
             turn, settled, rested = speech.turn, "", 0.0
         live = speech.purpose == "live"
@@ -41,3 +46,12 @@ def transcribe(
         if speech.purpose == "settled":
             settled = text
         yield Transcribed(turn, speech.revision, text, speech.purpose == "final", seconds)
+
+
+def _heard(recording: Recording, engine: SpeechToText) -> RecordingHeard:
+    seconds = len(recording.samples) / EAR_RATE
+    try:
+        text = engine.transcribe(recording.samples, language=recording.language).text.strip()
+    except EngineError as error:
+        return RecordingHeard(recording.number, "", seconds, str(error))
+    return RecordingHeard(recording.number, text, seconds)

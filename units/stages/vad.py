@@ -24,6 +24,7 @@ from units.messages import (
     Listen,
     Notice,
     Pcm,
+    Recording,
     Speech,
     SpeechEnded,
     SpeechPaused,
@@ -66,9 +67,9 @@ _KEEP = 300 * EAR_RATE
 
 
 def detect_turns(
-    bodies: Iterable[Pcm | Listen | Clear | Commit | Await], detector: VoiceActivityDetector
-) -> Iterator[Speech | Notice]:
-    """Yield notices about the caller's turns, and their sound as Speech."""
+    bodies: Iterable[Pcm | Listen | Clear | Commit | Await | Recording], detector: VoiceActivityDetector
+) -> Iterator[Speech | Recording | Notice]:
+    """Yield notices about the caller's turns, and their sound as Speech. Recordings pass."""
     ear = _Ear(detector.open())
     for body in bodies:
         match body:
@@ -82,6 +83,8 @@ def detect_turns(
                 yield from ear.commit(item_id)
             case Await(ms):
                 ear.wait(ms)
+            case Recording():
+                yield body
 
 
 class _Ear:

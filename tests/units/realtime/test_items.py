@@ -38,6 +38,10 @@ READ: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"content": [{"type": "input_audio", "transcript": "a"}]},
     ),
     (
+        message("user", {"type": "input_audio", "audio": "AAAA"}),
+        {"content": [{"type": "input_audio", "transcript": None}]},
+    ),
+    (
         message("user", {"type": "input_image", "image_url": PNG}),
         {"content": [{"type": "input_image", "image_url": PNG, "detail": "auto"}]},
     ),
@@ -66,7 +70,7 @@ REFUSED: list[tuple[Any, str, str]] = [
     (message("user", HELLO, {"type": "input_text"}), "missing_required_parameter", "item.content[1].text"),
     (message("user", {"type": "output_text", "text": ""}), "invalid_value", "item.content[0].type"),
     (message("assistant", {"type": "output_audio"}), "missing_required_parameter", "item.content[0].text"),
-    (message("user", {"type": "input_audio"}), "unsupported_content_type", "item.content[0].transcript"),
+    (message("user", {"type": "input_audio"}), "missing_required_parameter", "item.content[0].audio"),
     (
         message("user", {"type": "input_image", "image_url": "https://x.y/z.png"}),
         "invalid_value",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
@@ -20,6 +21,7 @@ from units.messages import (
     Generate,
     Message,
     Prepare,
+    RecordingHeard,
     Say,
     SpeechEnded,
     SpeechPaused,
@@ -33,8 +35,8 @@ from units.messages import (
     Voice,
 )
 from units.playout import Heard
-from units.realtime.effects import Close, FlushPlayout, Hear, Play, SendEvent, Submit
-from units.realtime.service import RealtimeService, ServiceConfig
+from units.realtime.effects import Close, FlushPlayout, Hear, Play, Recognise, SendEvent, Submit
+from units.realtime.service import MOST_RECORDINGS, RealtimeService, ServiceConfig
 from units.scope import CancelScope
 
 HI = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
@@ -604,3 +606,74 @@ def test_a_spoken_turn_that_needs_a_forbidden_truncation_fails_aloud() -> None:
     response = driver.done
     assert response["status"] == "failed"
     assert response["status_details"]["error"]["code"] == "context_length_exceeded"
+
+
+# --- sound in items ------------------------------------------------------------------------------------
+
+
+def record(driver: Driver, **item: Any) -> None:
+    """An item with 0.1 s of sound, without its words."""
+    sound = base64.b64encode(np.ones(2400, "<i2").tobytes()).decode()
+    part = {"type": "input_audio", "audio": sound}
+    driver.do("conversation.item.create", item={"type": "message", "role": "user", "content": [part], **item})
+
+
+def test_sound_in_an_item_is_recognised_before_it_is_answered(driver: Driver) -> None:
+    driver.configure(audio={"input": {"transcription": {"model": "any", "language": "de"}}})
+    record(driver, id="mine")
+    driver.do("response.create")
+    (work,) = driver.of(Recognise)
+    assert (len(work.samples), work.rate, work.language) == (2400, 24_000, "de")
+    assert not driver.submitted
+    driver.ears(RecordingHeard(work.number, "guten Tag", 0.1))
+    assert driver.prompts == [["guten Tag"]]
+    kinds = driver.types
+    assert kinds.index("conversation.item.input_audio_transcription.completed") < kinds.index(
+        "response.created"
+    )
+    driver.do("conversation.item.retrieve", item_id="mine")
+    assert driver.events[-1]["item"]["content"] == [{"type": "input_audio", "transcript": "guten Tag"}]
+
+
+def test_sound_in_an_item_that_cannot_be_recognised_is_answered_without_it(driver: Driver) -> None:
+    driver.configure(audio={"input": {"transcription": {"model": "any"}}})
+    write(driver, "Listen:")
+    record(driver)
+    driver.do("response.create")
+    driver.ears(RecordingHeard(1, "", 0.1, "no"))
+    assert "conversation.item.input_audio_transcription.failed" in driver.types
+    assert driver.prompts == [["Listen:"]]
+
+
+def test_words_of_an_item_that_was_deleted_are_not_told(driver: Driver) -> None:
+    driver.configure(audio={"input": {"transcription": {"model": "any"}}})
+    record(driver, id="mine")
+    driver.do("conversation.item.delete", item_id="mine")
+    driver.do("conversation.item.create", item=HI | {"id": "mine"})
+    driver.ears(RecordingHeard(1, "hello", 0.1))
+    assert "conversation.item.input_audio_transcription.completed" not in driver.types
+    assert driver.service.conversation.history() == (Message("user", "hi"),)
+
+
+def test_more_sound_than_can_be_recognised_is_refused(driver: Driver) -> None:
+    for _ in range(MOST_RECORDINGS + 1):
+        record(driver)
+    assert driver.events[-1]["error"]["code"] == "input_audio_overrun"
+    assert len(driver.of(Recognise)) == MOST_RECORDINGS
+    driver.ears(RecordingHeard(1, "hello", 0.1))
+    record(driver)
+    assert driver.types[-1] == "conversation.item.done"
+
+
+def test_sound_without_words_is_refused_where_nobody_could_wait_for_them(driver: Driver) -> None:
+    part = {"type": "input_audio", "audio": "AAA="}
+    driver.do("response.create", response={"input": [{"type": "message", "role": "user", "content": [part]}]})
+    error = driver.events[-1]["error"]
+    assert (error["code"], error["param"]) == ("unsupported_content_type", "response.input[0]")
+
+
+def test_sound_that_is_not_base64_is_refused_and_named(driver: Driver) -> None:
+    part = {"type": "input_audio", "audio": "?"}
+    driver.do("conversation.item.create", item={"type": "message", "role": "user", "content": [part]})
+    error = driver.events[-1]["error"]
+    assert (error["code"], error["param"]) == ("invalid_value", "item.content[0].audio")

@@ -4,7 +4,15 @@ import numpy as np
 
 from tests.units.odd_engines import FailingSTT
 from units.engines.base import Transcription
-from units.messages import EAR_RATE, Float32, Speech, Transcribed, TranscriptFailed
+from units.messages import (
+    EAR_RATE,
+    Float32,
+    Recording,
+    RecordingHeard,
+    Speech,
+    Transcribed,
+    TranscriptFailed,
+)
 from units.scope import CancelScope
 from units.stages.stt import transcribe
 
@@ -34,6 +42,24 @@ def speech(
         "en",
         before * EAR_RATE,
     )
+
+
+def test_a_recording_is_heard_between_the_pieces_of_a_turn() -> None:
+    recording = Recording(7, np.zeros(5 * EAR_RATE, np.float32), "de")
+    engine = Counting()
+    pieces = [speech("settled", 20), recording, speech("final", 2, before=20)]
+    assert list(transcribe(pieces, engine))[1:] == [
+        RecordingHeard(7, "5 s", 5.0),
+        Transcribed(1, 1, "20 s 2 s", True, 22.0),
+    ]
+    assert engine.languages[1] == "de"
+
+
+def test_a_recording_that_cannot_be_recognised_is_reported() -> None:
+    recording = Recording(1, np.zeros(EAR_RATE, np.float32))
+    (heard,) = transcribe([recording], FailingSTT())
+    assert isinstance(heard, RecordingHeard)
+    assert heard.failure
 
 
 def test_each_utterance_is_answered_in_order() -> None:
