@@ -10,7 +10,7 @@ at the speech engine's own rate. Positions in milliseconds count from the first 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -247,14 +247,23 @@ class RecordingHeard(Notice):
 # --- the conversation as a model sees it ---------------------------------------------------------
 
 
+class Image(NamedTuple):
+    """A picture that the user shows."""
+
+    url: str
+    """A data URL with a PNG or JPEG."""
+    detail: str = "auto"
+    """How closely to look: ``auto``, ``low`` or ``high``."""
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """One thing said."""
 
     role: Literal["system", "user", "assistant"]
     text: str
-    images: tuple[str, ...] = ()
-    """Data or https URLs, only for the user."""
+    images: tuple[Image, ...] = ()
+    """Only for the user."""
 
 
 @dataclass(frozen=True, slots=True)

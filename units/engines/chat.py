@@ -17,6 +17,7 @@ from units.messages import Generate, Message, Tool, ToolCall, ToolResult
 
 CANCELLED = "The call was cancelled before it gave a result."
 NOTHING = "The function returned nothing."
+UNSEEN = "[an image, which you cannot see]"
 
 ChatMessage = dict[str, Any]
 Item = Message | ToolCall | ToolResult
@@ -80,6 +81,17 @@ def json_object(text: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
+def without_images(request: Generate) -> Generate:
+    """For models that cannot see: ``request`` with a word where an image was."""
+    history = tuple(
+        replace(item, text=f"{item.text}\n{len(item.images) * UNSEEN}".strip(), images=())
+        if isinstance(item, Message) and item.images
+        else item
+        for item in request.history
+    )
+    return replace(request, history=history)
+
+
 def talk_only(request: Generate, most_characters: int = 4000) -> Generate:
     """For small models: ``request`` without tools where no tool is to be called now.
 
@@ -120,7 +132,7 @@ def _content(said: Message) -> str | list[dict[str, Any]]:
     if not said.images:
         return said.text
     text = [{"type": "text", "text": said.text}] if said.text.strip() else []
-    return [*text, *({"type": "image_url", "image_url": {"url": url}} for url in said.images)]
+    return [*text, *({"type": "image_url", "image_url": image._asdict()} for image in said.images)]
 
 
 def _call(messages: list[ChatMessage], call: ToolCall, result: str) -> None:

@@ -43,8 +43,7 @@ class ChatCompletions(RemoteLanguageModel):
         self._extra = dict(extra or {})
         self._reports_usage = True
 
-    def generate(self, request: Generate) -> Iterator[Piece]:
-        """Stream the answer. Closing the iterator, or cancelling the ambient scope, stops the server."""
+    def _answer(self, request: Generate) -> Iterator[Piece]:
         names = [tool.name for tool in request.tools] if request.tool_choice != "none" else []
         body = self._body(request)
         with closing(self._server.stream(lambda client: self._open(client, body))) as chunks:  # type: ignore[type-var]

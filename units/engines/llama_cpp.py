@@ -24,7 +24,7 @@ from weakref import WeakSet, WeakValueDictionary
 import xllamacpp
 
 from units.engines.base import EngineSettings, EngineUnavailable
-from units.engines.chat import talk_only
+from units.engines.chat import talk_only, without_images
 from units.engines.chat_completions import ChatCompletions
 from units.engines.openai_stream import Patience
 from units.engines.remote_llm import Piece
@@ -96,7 +96,7 @@ class LlamaCpp:
 
     def generate(self, request: Generate) -> Iterator[Piece]:
         """Stream the answer. Closing the iterator, or cancelling the ambient scope, stops the model."""
-        with closing(self._chat.generate(talk_only(request))) as answer:  # type: ignore[type-var]
+        with closing(self._chat.generate(talk_only(without_images(request)))) as answer:  # type: ignore[type-var]
             yield from answer
 
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import closing
+
+import openai
 
 from units.engines.base import EngineError, EngineSettings, EngineUnavailable
+from units.engines.chat import without_images
 from units.engines.openai_stream import Patience, Server
 from units.messages import Finish, Generate, Message, Token, ToolCall
 
@@ -30,11 +34,30 @@ class RemoteLanguageModel(ABC):
     ) -> None:
         self._server = Server(settings, patience or Patience(), loopback=loopback)
         self._model = settings.model
+        self._blind = False  # the server refuses images
         self.context_tokens = settings.context or CONTEXT_TOKENS
 
-    @abstractmethod
     def generate(self, request: Generate) -> Iterator[Piece]:
         """Stream the answer. Closing the iterator, or cancelling the ambient scope, stops the server."""
+        if self._blind or not any(isinstance(item, Message) and item.images for item in request.history):
+            yield from self._answer(without_images(request))
+            return
+        begun = False
+        try:
+            with closing(self._answer(request)) as answer:  # type: ignore[type-var]
+                for piece in answer:
+                    begun = True
+                    yield piece
+        except EngineError as error:
+            if begun or not _is_about_images(error.__cause__):
+                raise
+            yield from self._answer(without_images(request))
+            logger.warning("The language model takes no images; it is told of them in words from now on")
+            self._blind = True
+
+    @abstractmethod
+    def _answer(self, request: Generate) -> Iterator[Piece]:
+        """Stream the answer; as :meth:`generate`, from a model that takes images if there are any."""
 
     def warm(self) -> None:
         """Make one tiny real call. Raises EngineUnavailable when it fails."""
@@ -60,3 +83,11 @@ class RemoteLanguageModel(ABC):
             self._model = models[0]
             logger.info("Using the model %s of %s", self._model, self._server.host)
         return self._model
+
+
+def _is_about_images(error: BaseException | None) -> bool:
+    """Whether a server that was shown an image may have refused because of it."""
+    refused = (openai.BadRequestError, openai.UnprocessableEntityError)
+    return isinstance(error, refused) or (
+        isinstance(error, openai.InternalServerError) and "image" in str(error.body)
+    )

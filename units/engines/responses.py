@@ -20,8 +20,7 @@ from units.scope import current_scope
 class Responses(RemoteLanguageModel):
     """Any server of OpenAI's Responses API. Nothing is stored there; every request carries its history."""
 
-    def generate(self, request: Generate) -> Iterator[Piece]:
-        """Stream the answer. Closing the iterator, or cancelling the ambient scope, stops the server."""
+    def _answer(self, request: Generate) -> Iterator[Piece]:
         names = [tool.name for tool in request.tools] if request.tool_choice != "none" else []
         body = self._body(request)
 
@@ -78,7 +77,11 @@ def _content(content: str | list[dict[str, Any]]) -> str | list[dict[str, Any]]:
     return [
         {"type": "input_text", "text": part["text"]}
         if part["type"] == "text"
-        else {"type": "input_image", "image_url": part["image_url"]["url"], "detail": "auto"}
+        else {
+            "type": "input_image",
+            "image_url": part["image_url"]["url"],
+            "detail": part["image_url"]["detail"],
+        }
         for part in content
     ]
 

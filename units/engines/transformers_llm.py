@@ -14,7 +14,7 @@ import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, StoppingCriteria, StoppingCriteriaList
 
 from units.engines.base import EngineError, EngineSettings, EngineUnavailable
-from units.engines.chat import chat_messages, chat_tools, talk_only
+from units.engines.chat import chat_messages, chat_tools, talk_only, without_images
 from units.engines.tool_text import split_tool_text
 from units.messages import Finish, Generate, Message, Token, ToolCall
 from units.scope import current_scope
@@ -70,7 +70,7 @@ class TransformersLLM:
 
     def generate(self, request: Generate) -> Iterator[Token | ToolCall | Finish]:
         """Stream the answer. Closing the iterator stops the model within one token."""
-        request = talk_only(request)
+        request = talk_only(without_images(request))
         answer = self._answer(request, chat_tools(request.tools))
         return split_tool_text(answer, [tool.name for tool in request.tools])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from units.messages import Message, ToolCall, ToolResult
+from units.messages import Image, Message, ToolCall, ToolResult
 from units.realtime.context import too_old
 from units.realtime.errors import ProtocolError
 
@@ -119,7 +119,8 @@ def _entry(item: Item) -> Message | ToolCall | ToolResult | None:
             return ToolResult(item["call_id"], item["output"])
         case "message":
             text = text_of(item)
-            images = tuple(p["image_url"] for p in item["content"] if p["type"] == "input_image")
+            shown = (part for part in item["content"] if part["type"] == "input_image")
+            images = tuple(Image(part["image_url"], part["detail"]) for part in shown)
             return Message(item["role"], text, images) if text or images else None
     return None
 

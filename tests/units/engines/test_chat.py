@@ -10,12 +10,14 @@ import pytest
 from units.engines.chat import (
     CANCELLED,
     NOTHING,
+    UNSEEN,
     chat_messages,
     chat_tool_choice,
     chat_tools,
     talk_only,
+    without_images,
 )
-from units.messages import Generate, Message, Tool, ToolCall, ToolResult
+from units.messages import Generate, Image, Message, Tool, ToolCall, ToolResult
 
 USER = Message("user", "hi")
 IMAGE = "data:image/png;base64,AA=="
@@ -58,21 +60,26 @@ HI = {"role": "user", "content": "hi"}
             id="two users are one",
         ),
         pytest.param(
-            (Message("user", "look", (IMAGE,)),),
+            (Message("user", "look", (Image(IMAGE),)),),
             [
                 {
                     "role": "user",
                     "content": [
                         {"type": "text", "text": "look"},
-                        {"type": "image_url", "image_url": {"url": IMAGE}},
+                        {"type": "image_url", "image_url": {"url": IMAGE, "detail": "auto"}},
                     ],
                 }
             ],
             id="an image is a part",
         ),
         pytest.param(
-            (Message("user", "", (IMAGE,)),),
-            [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": IMAGE}}]}],
+            (Message("user", "", (Image(IMAGE, "low"),)),),
+            [
+                {
+                    "role": "user",
+                    "content": [{"type": "image_url", "image_url": {"url": IMAGE, "detail": "low"}}],
+                }
+            ],
             id="an image may come without text",
         ),
         pytest.param(
@@ -223,3 +230,10 @@ def test_a_huge_result_is_cut_for_a_small_model() -> None:
 
 def test_tools_that_may_not_be_called_are_not_shown_to_a_small_model() -> None:
     assert talk_only(replace(WITH_TOOLS, tool_choice="none")).tools == ()
+
+
+def test_a_model_that_cannot_see_is_told_in_words() -> None:
+    request = Generate((Message("user", "look", (Image(IMAGE), Image(IMAGE))), Message("user", "hi")))
+    told, kept = without_images(request).history
+    assert told == Message("user", f"look\n{UNSEEN}{UNSEEN}")
+    assert kept == Message("user", "hi")

@@ -21,9 +21,10 @@ from tests.units.engines.fake_llm_server import (
     serving,
 )
 from units.engines.base import EngineError, EngineSettings, EngineUnavailable
+from units.engines.chat import UNSEEN
 from units.engines.chat_completions import ChatCompletions
 from units.engines.openai_stream import Patience
-from units.messages import Finish, Generate, Message, Token, Tool, ToolCall, ToolResult
+from units.messages import Finish, Generate, Image, Message, Token, Tool, ToolCall, ToolResult
 from units.scope import CancelScope, entered
 
 KEY = "sk-secret-1234"
@@ -181,6 +182,32 @@ def test_a_server_that_refuses_usage_is_asked_without_and_remembered() -> None:
         assert list(llm.generate(HI)) == [Token("Hi"), Finish("stop", output_tokens=1)]
         list(llm.generate(HI))
         assert len(server.posts) == 3
+
+
+LOOK = Generate(history=(Message("user", "look", (Image("data:image/png;base64,AA=="),)),))
+
+
+@pytest.mark.parametrize(
+    "refusal", [failing(400, "m is not a multimodal model"), failing(500, "image input is not supported")]
+)
+def test_a_server_that_refuses_images_is_told_of_them_in_words_and_remembered(refusal: Behaviour) -> None:
+    def text_only(exchange: Exchange) -> None:
+        (refusal if "image_url" in json.dumps(exchange.body) else HELLO)(exchange)
+
+    with serving(text_only) as server, closing(engine(server.url)) as llm:
+        assert list(llm.generate(LOOK))[:-1] == [Token("Hel"), Token("lo.")]
+        asked = len(server.posts)
+        list(llm.generate(LOOK))
+        assert len(server.posts) == asked + 1
+        assert server.posts[-1]["messages"] == [{"role": "user", "content": f"look\n{UNSEEN}"}]
+
+
+def test_a_server_that_fails_for_other_reasons_is_shown_images_again() -> None:
+    with serving(failing(429), HELLO) as server, closing(engine(server.url)) as llm:
+        with pytest.raises(EngineError):
+            list(llm.generate(LOOK))
+        list(llm.generate(LOOK))
+        assert "image_url" in json.dumps(server.posts[-1])
 
 
 def broken(exchange: Exchange) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.units.engines.fake_llm_server import Behaviour, Body, Exchange, failing, serving
 from units.engines.base import EngineError, EngineSettings
 from units.engines.responses import Responses, input_items
-from units.messages import Finish, Generate, Message, Token, Tool, ToolCall, ToolResult
+from units.messages import Finish, Generate, Image, Message, Token, Tool, ToolCall, ToolResult
 from units.scope import CancelScope, entered
 
 HI = Generate(history=(Message("user", "hi"),), instructions="be kind")
@@ -149,7 +149,7 @@ def test_cancelling_wakes_a_blocked_read() -> None:
 
 def test_the_history_becomes_input_items() -> None:
     history = (
-        Message("user", "look", ("https://x/y.png",)),
+        Message("user", "look", (Image("https://x/y.png", "high"),)),
         Message("assistant", "wait"),
         ToolCall("1", "f", "{}"),
         ToolResult("1", "ok"),
@@ -160,7 +160,7 @@ def test_the_history_becomes_input_items() -> None:
             "role": "user",
             "content": [
                 {"type": "input_text", "text": "look"},
-                {"type": "input_image", "image_url": "https://x/y.png", "detail": "auto"},
+                {"type": "input_image", "image_url": "https://x/y.png", "detail": "high"},
             ],
         },
         {"role": "assistant", "content": "wait"},

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from units.messages import Message, ToolCall, ToolResult
+from units.messages import Image, Message, ToolCall, ToolResult
 from units.realtime.conversation import Conversation, Item
 from units.realtime.errors import ProtocolError
 from units.realtime.items import read_item
@@ -170,7 +170,7 @@ def test_the_history_is_what_was_said_called_and_returned() -> None:
     )
     assert made.history() == (
         Message("system", "Be kind."),
-        Message("user", "hi", (PNG,)),
+        Message("user", "hi", (Image(PNG),)),
         ToolCall("c", "f", "{}"),
         ToolResult("c", "sunny"),
         Message("assistant", "It is sunny."),
