@@ -311,6 +311,8 @@ class Generate:
     tools: tuple[Tool, ...] = ()
     tool_choice: str = "auto"
     """``auto``, ``none``, ``required`` or the name of the one function to call."""
+    parallel_tool_calls: bool = True
+    """False: at most one call; those after the first are dropped."""
     max_output_tokens: int | None = None
     voice: Voice | None = field(default_factory=lambda: Voice("default"))
     """None: answer in text only."""

@@ -54,6 +54,8 @@ class ChatCompletions(RemoteLanguageModel):
         if request.tools:
             body["tools"] = chat_tools(request.tools)
             body["tool_choice"] = chat_tool_choice(request)
+            if not request.parallel_tool_calls:
+                body["parallel_tool_calls"] = False
         if request.max_output_tokens is not None:
             # OpenAI's newer models refuse the name that every other server knows.
             limit = "max_completion_tokens" if self._server.hosted else "max_tokens"

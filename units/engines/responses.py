@@ -47,6 +47,7 @@ class Responses(RemoteLanguageModel):
             choice = chat_tool_choice(request)
             named = {"type": "function", "name": request.tool_choice}
             body["tool_choice"] = choice if isinstance(choice, str) else named
+            body["parallel_tool_calls"] = request.parallel_tool_calls
         if request.max_output_tokens is not None:
             body["max_output_tokens"] = request.max_output_tokens
         return body

@@ -271,6 +271,7 @@ class ResponseConfig:
     instructions: str
     tools: tuple[Tool, ...]
     tool_choice: str
+    parallel_tool_calls: bool
     max_output_tokens: int | None
     voice: Voice | None
     modalities: tuple[str, ...]
@@ -470,6 +471,7 @@ class SessionConfig:
             instructions=merged["instructions"],
             tools=tuple(map(_as_tool, merged["tools"])),
             tool_choice=_choice(merged["tool_choice"]),
+            parallel_tool_calls=merged.get("parallel_tool_calls") is not False,
             max_output_tokens=None if limit == "inf" else limit,
             voice=Voice(audio["voice"], audio["speed"]) if modalities == ("audio",) else None,
             modalities=modalities,

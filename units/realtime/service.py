@@ -885,6 +885,7 @@ def _request(config: ResponseConfig, prompt: tuple[Any, ...]) -> Generate:
         instructions=config.instructions,
         tools=config.tools,
         tool_choice=config.tool_choice,
+        parallel_tool_calls=config.parallel_tool_calls,
         max_output_tokens=config.max_output_tokens,
         voice=config.voice,
     )

@@ -24,14 +24,15 @@ def answer(
             yield Token(request.text)
             yield Finish()
             continue
-        finish = Finish()
+        finish, called = Finish(), False
         tokens = engine.generate(request)
         try:
             for piece in tokens:
                 if isinstance(piece, Finish):
                     finish = piece
-                else:
+                elif isinstance(piece, Token) or request.parallel_tool_calls or not called:
                     yield piece
+                    called = called or isinstance(piece, ToolCall)
         finally:
             _close(tokens)
         yield finish

@@ -70,6 +70,7 @@ def test_the_request_carries_what_the_model_may_see() -> None:
         instructions="be kind",
         tools=(WEATHER,),
         tool_choice="required",
+        parallel_tool_calls=False,
         max_output_tokens=5,
     )
     with serving(HELLO) as server, closing(engine(server.url)) as llm:
@@ -78,6 +79,7 @@ def test_the_request_carries_what_the_model_may_see() -> None:
     assert [message["role"] for message in body["messages"]] == ["system", "user", "assistant", "tool"]
     assert body["tools"][0]["function"]["name"] == "get_weather"
     assert body["tool_choice"] == "required"
+    assert body["parallel_tool_calls"] is False
     assert body["max_tokens"] == 5
     assert body["stream_options"] == {"include_usage": True}
     assert server.keys == [f"Bearer {KEY}"]
@@ -86,7 +88,7 @@ def test_the_request_carries_what_the_model_may_see() -> None:
 def test_without_tools_nothing_is_said_of_them() -> None:
     with serving(HELLO) as server, closing(engine(server.url)) as llm:
         list(llm.generate(HI))
-        assert {"tools", "tool_choice", "max_tokens"}.isdisjoint(server.posts[0])
+        assert {"tools", "tool_choice", "max_tokens", "parallel_tool_calls"}.isdisjoint(server.posts[0])
 
 
 @pytest.mark.parametrize(

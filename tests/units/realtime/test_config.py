@@ -282,3 +282,10 @@ def test_wrong_overrides_are_refused(overrides: Any, code: str, param: str) -> N
     with pytest.raises(ProtocolError) as caught:
         session().response(overrides)
     assert (caught.value.code, caught.value.param) == (code, param)
+
+
+def test_parallel_calls_are_allowed_unless_the_client_forbids_them() -> None:
+    forbidden = session().updated({"type": "realtime", "parallel_tool_calls": False})
+    assert session().response().parallel_tool_calls
+    assert not forbidden.response().parallel_tool_calls
+    assert forbidden.response({"parallel_tool_calls": True}).parallel_tool_calls

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tests.units.odd_engines import GatedLLM
 from units.engines.base import EngineError
@@ -67,3 +68,11 @@ def test_failing_to_read_ahead_costs_nothing() -> None:
 
 def test_a_model_that_cannot_read_ahead_is_left_alone() -> None:
     assert [*answer([Prepare(REQUEST)], Saying(Token("never")))] == []
+
+
+def test_calls_after_the_first_are_dropped_when_only_one_is_wanted() -> None:
+    calls = [ToolCall(id, "f", "{}") for id in ("a", "b")]
+    engine = Saying(Token("Well."), *calls, Finish("stop", 1, 2))
+    assert [*answer([REQUEST], engine)][2:-1] == calls
+    alone = [*answer([replace(REQUEST, parallel_tool_calls=False)], engine)]
+    assert alone == [Begin(VOICE), Token("Well."), calls[0], Finish("stop", 1, 2)]
