@@ -45,6 +45,10 @@ BATCH_TOKENS = 128
 between: about a second on two cores."""
 REUSE_TOKENS = 32
 """Runs of at least this many tokens are kept when older turns are cut out before them."""
+SIMILARITY = 0.01
+"""Part of a prompt that must be the beginning of a cached one for that to be used. Little more than the
+instructions is, once older turns were cut out; with llama.cpp's own 0.1 all the rest was read again, for ten
+seconds and more."""
 PROMPT_CACHE_MIB = 256
 """For prompts that had to leave their slot, such as that of a conversation with its tools taken away."""
 
@@ -174,6 +178,7 @@ def parameters(path: Path, device: str, api_key: str, context: int = CONTEXT_TOK
     params.n_predict = ANSWER_TOKENS
     params.cache_ram_mib = PROMPT_CACHE_MIB
     params.n_cache_reuse = REUSE_TOKENS
+    params.slot_prompt_similarity = SIMILARITY
     params.n_batch = params.n_ubatch = BATCH_TOKENS
     params.verbosity = -1
     if device == "cpu":

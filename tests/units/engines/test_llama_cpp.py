@@ -163,14 +163,13 @@ def test_two_requests_at_once_do_not_mix(llm: LlamaCpp) -> None:
 def test_turns_that_leave_a_long_conversation_do_not_cost_the_cached_prompt(llm: LlamaCpp) -> None:
     roles: tuple[Literal["user", "assistant"], ...] = ("user", "assistant")
     talk = tuple(
-        Message(role, f"This is sentence {i} about {7 * i} things.") for i in range(12) for role in roles
+        Message(role, f"This is sentence {i} about {7 * i} things.") for i in range(24) for role in roles
     )
     question = Message("user", "What is the capital of France?")
     list(llm.generate(Generate(talk, INSTRUCTIONS, max_output_tokens=2)))
     *_, finish = llm.generate(Generate((*talk[16:], question), INSTRUCTIONS, max_output_tokens=2))
     assert isinstance(finish, Finish)
-    assert finish.input_tokens < 200
-    assert finish.cached_tokens > finish.input_tokens / 2
+    assert finish.cached_tokens > finish.input_tokens * 0.8
 
 
 @pytest.mark.e2e
