@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -42,10 +43,11 @@ HI = {"type": "message", "role": "user", "content": [{"type": "input_text", "tex
 class Driver:
     """Hands things to a service and keeps what it wants done."""
 
-    def __init__(self, *, prepares: bool = False, strict: bool = False) -> None:
+    def __init__(self, *, settings: Iterable[Json] = (), **config: Any) -> None:
         self.scope = CancelScope("session")
-        config = ServiceConfig(apology="Sorry.", prepares=prepares, strict=strict)
-        self.service = RealtimeService(self.scope, config, now=1_000.0)
+        service_config = ServiceConfig(apology="Sorry.", **config)
+        self.service = RealtimeService(self.scope, service_config, now=1_000.0)
+        self.service.configure(settings)
         self.effects: list[Any] = []
         self.heard: list[Heard] = []  # what the next flush answers
         self.problems = Problems()
