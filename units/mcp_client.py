@@ -131,7 +131,7 @@ class McpClient:
     def _make_room(self) -> None:
         for key, known in list(self._connections.items()):
             if known.over or (len(self._connections) >= MOST_CONNECTIONS and not known.users):
-                known.close()
+                known.retire()
                 del self._connections[key]
         if len(self._connections) >= MOST_CONNECTIONS:
             raise ConnectionError("this session talks to too many MCP servers")

@@ -155,8 +155,11 @@ class OrderChecker:
         self._kind = "the end"
         open_responses = [response.id for response in self._responses.values() if not response.done]
         self._must(not open_responses, f"these responses are not done: {open_responses}")
-        undone = sorted(id for id in self._undone if id not in self._listings and not self._is_mcp_call(id))
+        undone = sorted(id for id in self._undone if not self._waits_for_a_server(id))
         self._must(not undone, f"these items are not done: {undone}")
+        items = [item for response in self._responses.values() for item in response.items]
+        ended = [item.id for item in items if item.final is None and item.tool in ("completed", "failed")]
+        self._must(not ended, f"these calls have ended and are not done: {ended}")
         self._must(self._committed is None, "a committed item was not added")
 
     def _must(self, fact: bool, otherwise: str) -> None:
@@ -217,6 +220,11 @@ class OrderChecker:
         self._must(not made.parts and not made.arguments, f"{item['id']} has content already")
         made.announced = True
 
+    def _waits_for_a_server(self, id: str) -> bool:
+        if self._is_mcp_call(id):
+            return self._items[id][1].tool in ("", "in_progress")
+        return self._listings.get(id) == "in_progress"
+
     def _is_mcp_call(self, id: str) -> bool:
         return id in self._items and self._items[id][1].kind == "mcp_call"
 
@@ -237,7 +245,8 @@ class OrderChecker:
             event["previous_item_id"] in (front, self._previous[id]),
             f"{event['previous_item_id']} is not in front of {id}",
         )
-        self._must(self._listings.get(id, "over") == "over", f"{id} is still being listed")
+        if event["item"]["type"] == "mcp_list_tools":
+            self._must(self._listings[id] == "over", f"{id} is still being listed")
         if id in self._items and id not in self._deleted:
             _, made = self._items[id]
             self._must(made.final is None, f"{id}: response.output_item.done came before")

@@ -15,6 +15,7 @@ from tests.mcp_server import Tools, mcp_server
 from tests.units.caller import Caller, Json, loud, quiet, said, scripted
 from tests.units.conftest import UnitFactory
 from tests.units.odd_engines import RememberingLLM
+from tests.units.test_order import complaints
 from units import PipelineConfig
 from units.engines.scripted import ANSWER
 
@@ -190,6 +191,33 @@ async def test_secrets_are_in_no_event_and_no_log(
     assert "s3cret" not in json.dumps(caller.events)
     assert "s3cret" not in caplog.text
     await caller.hang_up()
+
+
+async def conversation(new_unit: UnitFactory, tools: Tools) -> list[Json]:
+    caller = await called(new_unit, tools, require_approval={"never": {"read_only": True}})
+    caller.write("What is the weather like?")
+    await caller.got("response.output_item.done")
+    choice = {"type": "mcp", "server_label": "weather", "name": "talk"}
+    caller.write("Talk.", tool_choice=choice)
+    await caller.got("response.done", 2)
+    request_id = caller.responses[1]["output"][-1]["id"]
+    answer = {"type": "mcp_approval_response", "approval_request_id": request_id, "approve": True}
+    caller.do("conversation.item.create", item=answer)
+    await caller.got("response.mcp_call.completed", 2)
+    await caller.hang_up()
+    return caller.events
+
+
+async def test_the_checker_notices_every_event_of_a_tool_that_is_missing_or_doubled(
+    new_unit: UnitFactory, tools: Tools
+) -> None:
+    events = await conversation(new_unit, tools)
+    assert not complaints(events)
+    for index, event in enumerate(events):
+        if event["type"] not in ("session.updated", "session.created"):
+            again = event | {"event_id": "event_again"}
+            assert complaints([*events[: index + 1], again, *events[index + 1 :]]), event["type"]
+            assert complaints([*events[:index], *events[index + 1 :]]), event["type"]
 
 
 def test_without_servers_the_sdk_is_not_loaded() -> None:
