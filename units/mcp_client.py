@@ -112,10 +112,12 @@ class McpClient:
                 connection = self._connection(server)
                 return await connection.use(ask)
         except TimeoutError:
+            if connection is not None and not connection.ready:
+                connection.retire()
             return ToolFault("http_error", f"The MCP server did not answer in {limit_s:g} s.", 504)
         except Exception as error:
             logger.debug("MCP server %s: %r", server.label, error)
-            status = connection.status if connection else 0
+            status = connection.status if connection is not None else 0
             if connection is not None and (status or not isinstance(error, MCPError)):
                 connection.retire()
             return _fault(error, status)
@@ -155,6 +157,11 @@ class _Connection:
         return self._retired or self._closing.is_set() or self._task.done()
 
     @property
+    def ready(self) -> bool:
+        """The server has answered."""
+        return self._ready.done()
+
+    @property
     def status(self) -> int:
         """The HTTP status with which the server refused the last request; 0 when it did not."""
         return self._transport.refused
@@ -168,7 +175,7 @@ class _Connection:
     def close(self) -> None:
         """Say goodbye to the server, for a short time."""
         self._closing.set()
-        if self._ready.done():
+        if self.ready:
             timer = self._loop.call_later(CLOSE_S, self._task.cancel)
             self._task.add_done_callback(lambda _: timer.cancel())
         else:
@@ -229,13 +236,16 @@ class _Guarded(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if not allows(self._allowed, str(request.url)):
             raise httpx2.RequestError("an address that the operator does not allow", request=request)
+        if request.method == "POST":
+            self.refused = 0
         request.headers["Accept-Encoding"] = "identity"  # what is packed has no size before it is unpacked
         response = await self._inner.handle_async_request(request)
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
             raise httpx2.RequestError("a packed answer that nobody asked for", request=request)
         kind = response.headers.get("content-type", "").partition(";")[0]
-        self.refused = response.status_code * (response.status_code >= 400 and kind != "application/json")
+        if request.method == "POST" and response.status_code >= 400 and kind != "application/json":
+            self.refused = response.status_code
         most = MOST_STREAMED if kind == "text/event-stream" else MOST_BYTES
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         return httpx2.Response(

@@ -259,8 +259,10 @@ async def test_a_server_that_says_nothing_is_given_up(odd: Odd, monkeypatch: pyt
     monkeypatch.setattr(mcp_client, "LIST_S", 0.2)
     address = str(odd.server.make_url("/silent"))
     asker = Asker(address)
-    fault = await asker.list(Server("odd", address))
-    assert (fault.type, fault.code) == ("http_error", 504)
+    for _ in range(2):
+        fault = await asker.list(Server("odd", address))
+        assert (fault.type, fault.code) == ("http_error", 504)
+    assert len(odd.requests) == 2
     await closed(asker)
 
 
@@ -277,6 +279,14 @@ async def test_lists_without_end_are_cut(odd: Odd) -> None:
     asker = Asker(address)
     listed = await asker.list(Server("many", address))
     assert [tool.name for tool in listed] == [f"t{n}" for n in range(1_000)]
+    await closed(asker)
+
+
+async def test_an_error_of_the_protocol_is_passed_on(odd: Odd) -> None:
+    address = str(odd.server.make_url("/many"))
+    asker = Asker(address)
+    fault = await asker.call(Server("many", address), "t1")
+    assert fault == ToolFault("protocol_error", "Method not found", -32601)
     await closed(asker)
 
 
