@@ -79,6 +79,7 @@ def pipeline_config(settings: Settings) -> PipelineConfig:
         voice=settings.tts_voice,
         live_transcripts=settings.live_transcripts,
         strict_protocol=settings.strict_protocol,
+        mcp_servers=settings.mcp_server,
     )
 
 

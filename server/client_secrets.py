@@ -91,6 +91,7 @@ class ClientSecrets:
             instructions=config.instructions,
             voice=config.voice,
             expires_at=0,
+            mcp_servers=config.mcp_servers,
         ).begun(session)
         now = time.time()
         for old in [key for key, known in self._keys.items() if known.expires_at <= now]:

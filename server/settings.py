@@ -19,6 +19,7 @@ from server.ice import IceServer, parse_ice_server
 from units.config import INSTRUCTIONS
 from units.engines.base import EngineSettings
 from units.engines.registry import available
+from units.realtime.servers import allows
 
 ENV_PREFIX = "DUOLOGUE_"
 
@@ -97,6 +98,13 @@ class Settings(BaseSettings):
         "Conversation",
         False,
         "Refuse what OpenAI's service refuses, such as the beta's flat sessions, and make no sense of it.",
+    )
+    mcp_server: Texts = _in(
+        "Conversation",
+        (),
+        "MCP server that clients may have the model use, such as https://tools.example.org/mcp: this "
+        "address and what is below it. Repeat the flag, or separate by commas, for several. None by "
+        "default: clients cannot have this server connect anywhere.",
     )
 
     device: Device = _in(
@@ -193,6 +201,14 @@ class Settings(BaseSettings):
                 parse_ice_server(server)
             except ValueError:
                 raise ValueError("must look like stun:HOST:PORT or turn:USER:PASSWORD@HOST:PORT") from None
+        return value
+
+    @field_validator("mcp_server")
+    @classmethod
+    def _mcp(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for server in value:
+            if "?" in server or "#" in server or not allows((server,), server):
+                raise ValueError("must be an address like https://tools.example.org/mcp")
         return value
 
     @field_validator("public_ip")

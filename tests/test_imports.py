@@ -30,6 +30,7 @@ ARROWS: dict[str, set[str]] = {
         "units.thoughts",
     },
     "units.config": {"units.engines.base"},
+    "units.mcp_client": {"units.realtime"},
     "units.line": {"units.messages", "units.scope", "units.engines.base"},
     "units.session": {
         "units.messages",
@@ -47,6 +48,7 @@ ARROWS: dict[str, set[str]] = {
         "units.config",
         "units.engines.base",
         "units.line",
+        "units.mcp_client",
         "units.session",
         "units.stages",
     },

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,8 @@ def build_pipeline(config: PipelineConfig, progress: Progress | None = None) -> 
     The units do not run yet: call :meth:`Pipeline.start` on the event loop.
     """
     engines = load_engines(config, progress)
+    if config.mcp_servers:
+        import_module("units.mcp_client")
     pool = UnitPool(
         config.num_pipelines,
         lambda index: build_unit(engines, config, index),

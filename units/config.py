@@ -35,5 +35,7 @@ class PipelineConfig:
     """Refuse what OpenAI's service refuses, such as the beta's flat sessions, and do not make sense of it."""
     session_seconds: int = 3600
     """Longest session."""
+    mcp_servers: tuple[str, ...] = ()
+    """Addresses at and below which clients may name MCP servers, whose tools are then called from here."""
     quarantine_after: float = 5.0
     """Seconds that a released unit may take to drain before it is shown as quarantined."""

@@ -8,17 +8,21 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from units.messages import Audio, Envelope, Float32, Int16, Pcm, Recording
 from units.playout import Heard
 from units.realtime.effects import (
     Append,
+    CallTool,
+    CancelTool,
     Close,
     Effect,
     FinishPlaying,
     FlushPlayout,
     Hear,
+    ListTools,
     Play,
     Recognise,
     SendAudio,
@@ -56,6 +60,16 @@ class Transport(Protocol):
         """The session is over, and why. Called at most once."""
 
 
+class ToolServers(Protocol):
+    """Where tools run that are not the client's; see :class:`units.mcp_client.McpClient`."""
+
+    def perform(self, effect: ListTools | CallTool | CancelTool) -> None:
+        """Begin to do what is wanted, or stop doing it. Does not block."""
+
+    def close(self) -> None:
+        """Nothing more is wanted, and nothing more is to be answered."""
+
+
 class Session:
     """Owned by its unit. ``close`` may be called at any time, any number of times."""
 
@@ -71,6 +85,7 @@ class Session:
         self._appended: dict[int, EarResampler] = {}
         self._voices: dict[str, VoiceResampler] = {}  # by item id: of speech that is being sent in events
         self._timer: asyncio.TimerHandle | None = None
+        self._tool_servers: ToolServers | None = None  # made when they are first needed
 
     def attach(self, transport: Transport, settings: Iterable[Any] = ()) -> None:
         """The client is there: send ``session.created`` and begin to listen.
@@ -128,6 +143,8 @@ class Session:
         logger.info("%s closed: %s", self.name, reason)
         if self._timer is not None:
             self._timer.cancel()
+        if self._tool_servers is not None:
+            self._tool_servers.close()
         self.unit.release(self)
         for transport in self._transports():
             transport.close(reason)
@@ -166,8 +183,17 @@ class Session:
                     self.unit.output_queue.finish(response_id)
                 case FlushPlayout():
                     self._perform(self.service.flushed(self.unit.output_queue.flush()))
+                case ListTools() | CallTool() | CancelTool():
+                    self._reach_tools().perform(effect)
                 case Close(reason):
                     self.close(reason)
+
+    def _reach_tools(self) -> ToolServers:
+        if self._tool_servers is None:
+            listed = partial(self._run, self.service.tools_listed)
+            returned = partial(self._run, self.service.tool_returned)
+            self._tool_servers = self.unit.tool_servers(listed, returned)
+        return self._tool_servers
 
     def _send(self, event: dict[str, Any]) -> None:
         logger.debug("%s > %s", self.name, event["type"])

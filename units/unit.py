@@ -25,7 +25,7 @@ from units.messages import End, Envelope, Generate, Prepare, Say
 from units.playout import Playout
 from units.realtime.service import RealtimeService, ServiceConfig
 from units.scope import CancelScope
-from units.session import Session, Transport
+from units.session import Session, ToolServers, Transport
 from units.stages.llm import answer
 from units.stages.notifier import notify
 from units.stages.output import GROWING, SENTENCES, Pacing, process
@@ -172,6 +172,12 @@ class PipelineUnit:
         session.attach(transport, settings)
         return session
 
+    def tool_servers(self, listed: Callable[..., None], returned: Callable[..., None]) -> ToolServers:
+        """A session's way to the MCP servers that are allowed."""
+        from units.mcp_client import McpClient  # takes a second, and has been loaded with the engines
+
+        return McpClient(self._config.mcp_servers, listed, returned)
+
     def hear(self, scope: CancelScope, body: object) -> None:
         """Put ``body`` into the ears' stream of the session whose scope this is."""
         self._started(self._ears).put(scope, body)
@@ -234,6 +240,7 @@ def service_config(config: PipelineConfig, engines: Engines) -> ServiceConfig:
         strict=config.strict_protocol,
         expires_in=config.session_seconds,
         context_tokens=getattr(engines.llm, "context_tokens", 0),
+        mcp_servers=config.mcp_servers,
     )
 
 

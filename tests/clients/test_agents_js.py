@@ -6,13 +6,15 @@ that should be is said here.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.clients.checks import Seen, of, run_checks
-from tests.e2e.serving import Served
+from tests.e2e.serving import SCRIPTED, serving
+from tests.mcp_server import mcp_server
 from units.engines.scripted import ANSWER, HEARD, LONG_ANSWER, SECONDS_PER_CHARACTER
 
 pytestmark = pytest.mark.e2e
@@ -21,9 +23,13 @@ RATE = 24_000
 
 
 @pytest.fixture(scope="module")
-def checks(served: Served, agents_js: Path) -> dict[str, Seen]:
+def checks(agents_js: Path) -> Iterator[dict[str, Seen]]:
     """What each check saw, by its name."""
-    return run_checks("node", str(agents_js / "checks.mjs"), served.url)
+    with (
+        mcp_server() as tools,
+        serving(*SCRIPTED, "--num-pipelines", "2", "--mcp-server", tools.url) as served,
+    ):
+        yield run_checks("node", str(agents_js / "checks.mjs"), served.url, tools.url)
 
 
 def length_of(text: str) -> Any:
@@ -80,6 +86,34 @@ def test_a_tool_is_run_and_its_result_answered(checks: dict[str, Seen]) -> None:
     answer = "The tool said: four degrees."
     assert seen["history"] == [wrote("What is the weather like?"), call, answered(answer)]
     assert seen["answers"] == ["", answer]
+
+
+OSLO = '{"city": "Oslo"}'
+
+
+def test_a_tool_of_an_mcp_server_is_used(checks: dict[str, Seen]) -> None:
+    seen = of(checks, "mcp_call")
+    assert seen["listed"] == seen["known"] == ["get_weather"]
+    assert seen["completed"] == [["get_weather", "four degrees in Oslo"]]
+    call = called("get_weather", OSLO, "four degrees in Oslo")
+    answer = answered("The tool said: four degrees in Oslo.")
+    assert seen["history"] == [wrote("What is the weather like?"), call, answer]
+    assert (seen["lists"], seen["said"]) == (1, False)
+
+
+def test_a_tool_of_an_mcp_server_is_used_when_the_user_approves(checks: dict[str, Seen]) -> None:
+    seen = of(checks, "mcp_approved")
+    assert (seen["asked"], seen["ended"]) == (["mcp_approval_request"], 1)
+    call = called("get_weather", OSLO, "four degrees in Oslo")
+    asks = {"asks": "get_weather", "with": {"city": "Oslo"}}
+    answer = answered("The tool said: four degrees in Oslo.")
+    assert seen["history"] == [wrote("What is the weather like?"), call, asks, answer]
+
+
+def test_a_tool_of_an_mcp_server_is_not_used_when_the_user_refuses(checks: dict[str, Seen]) -> None:
+    seen = of(checks, "mcp_refused")
+    assert (seen["asked"], seen["ended"]) == (["mcp_approval_request"], 0)
+    assert seen["history"][-1]["said"].startswith("The tool said: Error: The user did not approve this call.")
 
 
 def test_a_conversation_is_handed_to_another_agent(checks: dict[str, Seen]) -> None:

@@ -10,6 +10,10 @@ sentence that says what was wrong with an event. Section 9 of the protocol refer
 3. ``output_audio.done`` comes before ``output_audio_transcript.done``.
 4. Nothing of a response follows its ``response.done`` but ``output_audio_buffer.*`` and truncation.
 5. ``previous_item_id`` is the item in front; null only for the first.
+6. ``mcp_list_tools.in_progress`` follows the item; ``completed`` or ``failed`` comes before its
+   ``conversation.item.done``.
+7. An ``mcp_call`` may outlive its response: ``response.mcp_call.completed`` or ``failed``, the end of the
+   item and nothing else then follow ``response.done``. An ``mcp_approval_request`` is whole from the start.
 
 Beyond that: deltas concatenate to what is done, every response that is created is done once, and two
 responses are never open in the default conversation.
@@ -47,6 +51,8 @@ class _Item:
     arguments: str = ""
     arguments_done: bool = False
     announced: bool = False
+    tool: str = ""
+    """Of an ``mcp_call``: "", ``in_progress``, ``completed`` or ``failed``."""
     final: Json | None = None
     """The item of ``response.output_item.done``."""
 
@@ -81,6 +87,7 @@ class OrderChecker:
         self._deleted: set[str] = set()  # made by a response, deleted by the client
         self._past: set[str] = set()  # ids that were ever in the conversation
         self._previous: dict[str, str | None] = {}  # previous_item_id at insert time
+        self._listings: dict[str, str] = {}  # by item id: added, in_progress or over
         self._turns: dict[str, _Turn] = {}
         self._recordings: set[tuple[str, int]] = set()  # item and part: sound whose words are to come
         self._committed: Json | None = None  # its item must be added next
@@ -112,6 +119,14 @@ class OrderChecker:
             "response.output_audio.done": self._audio_done,
             "response.function_call_arguments.delta": self._arguments_delta,
             "response.function_call_arguments.done": self._arguments_done,
+            "response.mcp_call_arguments.delta": self._mcp_arguments_delta,
+            "response.mcp_call_arguments.done": self._mcp_arguments_done,
+            "response.mcp_call.in_progress": self._tool_moves,
+            "response.mcp_call.completed": self._tool_moves,
+            "response.mcp_call.failed": self._tool_moves,
+            "mcp_list_tools.in_progress": self._listing_begins,
+            "mcp_list_tools.completed": self._listing_ends,
+            "mcp_list_tools.failed": self._listing_ends,
             "output_audio_buffer.started": self._playout_started,
             "output_audio_buffer.stopped": self._playout_stopped,
             "output_audio_buffer.cleared": self._playout_cleared,
@@ -141,7 +156,11 @@ class OrderChecker:
         self._kind = "the end"
         open_responses = [response.id for response in self._responses.values() if not response.done]
         self._must(not open_responses, f"these responses are not done: {open_responses}")
-        self._must(not self._undone, f"these items are not done: {sorted(self._undone)}")
+        undone = sorted(id for id in self._undone if not self._waits_for_a_server(id))
+        self._must(not undone, f"these items are not done: {undone}")
+        items = [item for response in self._responses.values() for item in response.items]
+        ended = [item.id for item in items if item.final is None and item.tool in ("completed", "failed")]
+        self._must(not ended, f"these calls have ended and are not done: {ended}")
         self._must(self._committed is None, "a committed item was not added")
 
     def _must(self, fact: bool, otherwise: str) -> None:
@@ -184,6 +203,9 @@ class OrderChecker:
         self._check_first_announcement(item)
         self._conversation.insert(0 if previous is None else self._conversation.index(previous) + 1, id)
         self._previous[id] = previous
+        if item["type"] == "mcp_list_tools":
+            self._must(item["tools"] == [], f"{id} has tools before they are listed")
+            self._listings[id] = "added"
         self._undone.add(id)
         self._past.add(id)
         self._committed = None
@@ -202,6 +224,22 @@ class OrderChecker:
         self._must(not made.parts and not made.arguments, f"{item['id']} has content already")
         made.announced = True
 
+    def _waits_for_a_server(self, id: str) -> bool:
+        if self._is_mcp_call(id):
+            return self._items[id][1].tool in ("", "in_progress")
+        return self._listings.get(id) == "in_progress"
+
+    def _is_mcp_call(self, id: str) -> bool:
+        return id in self._items and self._items[id][1].kind == "mcp_call"
+
+    def _listing_begins(self, event: Json) -> None:
+        self._must(self._listings.get(event["item_id"]) == "added", f"{event['item_id']} is no new list")
+        self._listings[event["item_id"]] = "in_progress"
+
+    def _listing_ends(self, event: Json) -> None:
+        self._must(self._listings.get(event["item_id"]) == "in_progress", "nothing is listed there")
+        self._listings[event["item_id"]] = "over"
+
     def _item_done(self, event: Json) -> None:
         id = event["item"]["id"]
         self._must(id in self._undone, f"{id} was not added, or is done already")
@@ -211,6 +249,8 @@ class OrderChecker:
             event["previous_item_id"] in (front, self._previous[id]),
             f"{event['previous_item_id']} is not in front of {id}",
         )
+        if event["item"]["type"] == "mcp_list_tools":
+            self._must(self._listings[id] == "over", f"{id} is still being listed")
         if id in self._items and id not in self._deleted:
             _, made = self._items[id]
             self._must(made.final is None, f"{id}: response.output_item.done came before")
@@ -272,7 +312,9 @@ class OrderChecker:
         self._must(event["output_index"] == len(response.items), f"output_index {event['output_index']}")
         self._must(item["id"] not in self._items and item["id"] not in self._past, f"{item['id']} is used")
         self._must(item["status"] == "in_progress", f"{item['id']} is {item['status']}")
-        self._must(not item.get("content") and not item.get("arguments"), f"{item['id']} is not empty")
+        whole = item["type"] == "mcp_approval_request"
+        empty = not item.get("content") and not item.get("arguments")
+        self._must(whole or empty, f"{item['id']} is not empty")
         made = _Item(item["id"], item["type"])
         response.items.append(made)
         self._items[made.id] = (response, made)
@@ -331,20 +373,40 @@ class OrderChecker:
         self._must(whole == part.text, f"{whole!r} is not what the deltas gave")
         part.done = True
 
-    def _arguments_delta(self, event: Json) -> None:
-        item = self._open_item(event, "function_call")
+    def _mcp_arguments_delta(self, event: Json) -> None:
+        self._arguments_delta(event, "mcp_call")
+
+    def _mcp_arguments_done(self, event: Json) -> None:
+        self._arguments_done(event, "mcp_call")
+
+    def _tool_moves(self, event: Json) -> None:
+        after = self._kind.rpartition(".")[2]
+        response, item = self._items.get(event["item_id"], (None, None))
+        if response is None or item is None or item.kind != "mcp_call":
+            raise AssertionError(f"{self._kind}: {event['item_id']} is no call")
+        self._must(response.items[event["output_index"]] is item, f"{item.id} has another output_index")
+        self._must(item.arguments_done, f"the arguments of {item.id} are not done")
+        before = {"in_progress": ("",), "completed": ("in_progress",), "failed": ("", "in_progress")}[after]
+        self._must(item.tool in before, f"{item.id} is {item.tool}")
+        item.tool = after
+
+    def _arguments_delta(self, event: Json, kind: str = "function_call") -> None:
+        item = self._open_item(event, kind)
         self._must(not item.arguments_done, "the arguments are done")
         item.arguments += event["delta"]
 
-    def _arguments_done(self, event: Json) -> None:
-        item = self._open_item(event, "function_call")
+    def _arguments_done(self, event: Json, kind: str = "function_call") -> None:
+        item = self._open_item(event, kind)
         self._must(not item.arguments_done, "the arguments are done already")
         self._must(event["arguments"] == item.arguments, "the arguments are not what the deltas gave")
         item.arguments_done = True
 
     def _check_content(self, item: _Item, wire: Json) -> None:
         self._must(wire["status"] in ("completed", "incomplete"), f"{item.id} is {wire['status']}")
-        if item.kind == "function_call":
+        if item.kind == "mcp_approval_request":
+            return
+        if item.kind in ("function_call", "mcp_call"):
+            self._must(item.kind == "function_call" or item.tool in ("completed", "failed"), "runs still")
             self._must(item.arguments_done, f"the arguments of {item.id} are not done")
             self._must(wire["arguments"] == item.arguments, f"{item.id} has other arguments")
             return
@@ -353,7 +415,10 @@ class OrderChecker:
         self._must(texts == [part.text for part in item.parts], f"{item.id} has other content: {texts}")
 
     def _output_item_done(self, event: Json) -> None:
-        response, wire = self._open_response(event["response_id"]), event["item"]
+        wire = event["item"]
+        late = self._is_mcp_call(wire["id"]) and event["response_id"] in self._responses
+        id = event["response_id"]
+        response = self._responses[id] if late else self._open_response(id)
         index = event["output_index"]
         self._must(0 <= index < len(response.items), f"output_index {index} was not added")
         item = response.items[index]
@@ -367,11 +432,18 @@ class OrderChecker:
     def _response_done(self, event: Json) -> None:
         wire = event["response"]
         response = self._open_response(wire["id"])
-        unfinished = [item.id for item in response.items if item.final is None]
+        unfinished = [item.id for item in response.items if item.final is None and item.kind != "mcp_call"]
         self._must(not unfinished, f"these items are not done: {unfinished}")
-        self._must(wire["output"] == [item.final for item in response.items], "the output is not its items")
+        self._must(
+            [item["id"] for item in wire["output"]] == [each.id for each in response.items], "other items"
+        )
+        same = all(
+            each.final in (None, item) for each, item in zip(response.items, wire["output"], strict=True)
+        )
+        self._must(same, "the output is not its items")
         if wire["status"] == "completed":
-            incomplete = [item["id"] for item in wire["output"] if item["status"] != "completed"]
+            own = (item for item in wire["output"] if item["type"] != "mcp_call")
+            incomplete = [item["id"] for item in own if item["status"] != "completed"]
             self._must(not incomplete, f"completed with incomplete items: {incomplete}")
         else:
             kind = (wire["status_details"] or {}).get("type")

@@ -28,6 +28,10 @@ _ITEM_NEEDS = {
     "message": ("id", "role", "status", "content"),
     "function_call": ("id", "call_id", "name", "arguments", "status"),
     "function_call_output": ("id", "call_id", "output"),
+    "mcp_list_tools": ("id", "server_label", "tools"),
+    "mcp_call": ("id", "server_label", "name", "arguments"),
+    "mcp_approval_request": ("id", "server_label", "name", "arguments"),
+    "mcp_approval_response": ("id", "approval_request_id", "approve"),
 }
 
 _RESPONSE_NEEDS = (
@@ -103,6 +107,11 @@ def _items(event: Json) -> list[Json]:
 def _item_problems(kind: str, item: Json) -> list[str]:
     needs = _ITEM_NEEDS.get(item.get("type", ""), ("id",))
     problems = [f"{kind}.item.{name}: missing or null" for name in needs if item.get(name) is None]
+    if item.get("type") == "mcp_call" and "output" not in item:
+        problems.append(f"{kind}: mcp_call lacks the output key (stock clients rely on it)")
+    for tool in item.get("tools") or []:
+        if not isinstance(tool.get("description"), str):
+            problems.append(f"{kind}: listed tool without a description")
     for part in item.get("content") or []:
         if part.get("type") == "input_audio" and "transcript" not in part:
             problems.append(f"{kind}: input_audio part lacks the transcript key")

@@ -11,7 +11,9 @@ import pytest
 
 from server.app import build_app
 from server.settings import Settings
+from tests.mcp_server import Tools, mcp_server
 from tests.units.caller import Caller, WatchedUnit, loud, quiet, scripted
+from units import PipelineConfig
 from units.engines.base import EngineError, EngineSettings
 from units.engines.scripted import ScriptedSTT
 from units.realtime.service import RealtimeService
@@ -72,12 +74,14 @@ async def test_the_server_events_are_those_that_are_sent() -> None:
 async def tour() -> set[str]:
     """Have conversations in which everything happens that can; the types of all events."""
     stt = Unsteady(EngineSettings("scripted"))
-    unit = WatchedUnit(scripted(stt=stt))
-    unit.start()
-    seen: set[str] = set()
-    for conversation in (_on_a_call, _over_websocket):
-        seen |= await conversation(unit, stt)
-    assert await unit.finished() == []
+    with mcp_server() as tools:
+        unit = WatchedUnit(scripted(stt=stt), PipelineConfig(apology="", mcp_servers=(tools.origin,)))
+        unit.start()
+        seen: set[str] = set()
+        for conversation in (_on_a_call, _over_websocket):
+            seen |= await conversation(unit, stt)
+        seen |= await _with_tools(unit, tools)
+        assert await unit.finished() == []
     return seen
 
 
@@ -119,6 +123,20 @@ async def _over_websocket(unit: WatchedUnit, _: Unsteady) -> set[str]:
     caller = Listener(unit)
     caller.write("hi")
     await caller.got("response.done")
+    await caller.hang_up()
+    return set(caller.types)
+
+
+async def _with_tools(unit: WatchedUnit, tools: Tools) -> set[str]:
+    caller = Caller(unit)
+    server = {"type": "mcp", "server_label": "a", "server_url": tools.url, "require_approval": "never"}
+    caller.configure(tools=[server, {**server, "server_label": "b", "server_url": f"{tools.origin}/b"}])
+    await caller.got("mcp_list_tools.completed")
+    await caller.got("mcp_list_tools.failed")
+    for count, (name, end) in enumerate([("get_weather", "completed"), ("fail", "failed")], 1):
+        caller.write("hi", tool_choice={"type": "mcp", "server_label": "a", "name": name})
+        await caller.got("response.done", count)
+        await caller.got(f"response.mcp_call.{end}")
     await caller.hang_up()
     return set(caller.types)
 

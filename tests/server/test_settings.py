@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from server.__main__ import pipeline_config
 from server.flags import Parser, add_settings_flags, given_flags, hyphenated
 from server.ice import IceServer
 from server.settings import Settings, group_of, is_secret
@@ -108,9 +109,21 @@ def test_ice_servers_may_be_repeated_or_separated_by_commas(monkeypatch: pytest.
     )
 
 
+def test_no_mcp_server_is_allowed_unless_it_is_named() -> None:
+    assert load_settings({}).mcp_server == ()
+    named = from_command_line(
+        "--mcp-server", "https://a.example/mcp", "--mcp_server", "http://localhost:8000"
+    )
+    assert named.mcp_server == ("https://a.example/mcp", "http://localhost:8000")
+    assert pipeline_config(named).mcp_servers == named.mcp_server
+
+
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
+        ({"mcp_server": ["a.example"]}, "--mcp-server is 'a.example'; it must be an address like https://"),
+        ({"mcp_server": ["https://a/?key=1"]}, "--mcp-server is 'https://a/?key=1'; it must be an address"),
+        ({"mcp_server": ["https://me@a/"]}, "--mcp-server is 'https://me@a/'; it must be an address like"),
         ({"port": "x"}, "--port is 'x'; it must be a whole number from 0 to 65535."),
         ({"num_pipelines": "0"}, "--num-pipelines is '0'; it must be a whole number from 1 to 1000."),
         ({"device": "gpu"}, "--device is 'gpu'; it must be one of: auto, cpu, cuda."),

@@ -44,17 +44,21 @@ from units.messages import (
 )
 from units.playout import Playout
 from units.realtime.effects import (
+    CallTool,
+    CancelTool,
     Close,
     Effect,
     FinishPlaying,
     FlushPlayout,
     Hear,
+    ListTools,
     Play,
     Recognise,
     SendAudio,
     SendEvent,
     Submit,
 )
+from units.realtime.servers import RemoteTool, ToolFault
 from units.realtime.service import RealtimeService, ServiceConfig
 from units.scope import CancelScope
 
@@ -109,12 +113,25 @@ _input = _object(
 _tool = _whole(type=st.just("function"), name=_text) | _object(
     type=st.just("function"), name=_text, description=_text, parameters=_JSON, strict=st.booleans()
 )
+_filter = st.none() | _object(tool_names=st.lists(_text, max_size=2), read_only=st.booleans())
+_mcp = _whole(type=st.just("mcp"), server_label=st.just("a"), server_url=st.just("http://mcp/a")) | _object(
+    type=st.just("mcp"),
+    server_label=_text,
+    server_url=st.sampled_from(["http://mcp/a", "http://mcp/b", "http://mcp:x/", "http://mcp/../a"]),
+    connector_id=st.none() | _text,
+    authorization=_text,
+    headers=st.dictionaries(_text, _text, max_size=2),
+    allowed_tools=_filter | st.lists(_text, max_size=2),
+    require_approval=st.sampled_from(["always", "never"]) | _object(always=_filter, never=_filter),
+    server_description=_text,
+)
 _shared: dict[str, st.SearchStrategy[Any]] = {
     "output_modalities": st.sampled_from([["audio"], ["text"], ["audio", "text"]]),
     "instructions": _text,
-    "tools": st.lists(_tool, max_size=2),
+    "tools": st.lists(_tool | _mcp, max_size=2),
     "tool_choice": st.sampled_from(["auto", "none", "required"])
-    | _object(type=st.just("function"), name=_text),
+    | _object(type=st.just("function"), name=_text)
+    | _object(type=st.just("mcp"), server_label=_text, name=st.none() | _text),
     "max_output_tokens": st.just("inf") | st.integers(1, 4_096),
     "parallel_tool_calls": st.booleans(),
     "reasoning": st.none() | _object(effort=st.just("low")),
@@ -148,6 +165,12 @@ _item = st.one_of(
     _whole(type=st.just("function_call"), call_id=st.just("call_1"), name=_text, arguments=_text),
     _whole(type=st.just("function_call_output"), call_id=st.just("call_1"), output=_text),
     _object(type=st.just("item_reference"), id=_IDS),
+    _whole(
+        type=st.just("mcp_approval_response"),
+        approval_request_id=st.just("mcpr_1") | _IDS,
+        approve=st.booleans(),
+        reason=st.none() | _text,
+    ),
 )
 _response = _object(
     **_shared,
@@ -223,14 +246,24 @@ class World:
         self.sent: list[Json] = []
         self.scope = CancelScope("session")
         self.count = 0
-        config = ServiceConfig(apology="Sorry.", context_tokens=self.rng.choice([0, 40]))
-        self.service = RealtimeService(self.scope, config, now=1_000.0, new_id=self.new_id)
+        self.service = RealtimeService(
+            self.scope,
+            ServiceConfig(
+                apology="Sorry.",
+                context_tokens=self.rng.choice([0, 40]),
+                mcp_servers=("http://mcp",),
+            ),
+            now=1_000.0,
+            new_id=self.new_id,
+        )
         self.playout = Playout(24_000)
         self.playout.on_started = lambda tag: self.perform(self.service.playout_started(tag))
         self.playout.on_stopped = lambda heard: self.perform(self.service.playout_stopped(heard))
         self.work: list[tuple[CancelScope, Generate | Say]] = []  # what the mouth was given
         self.commits: list[str] = []  # what the ears were told
         self.recordings: list[int] = []  # what they have to recognise
+        self.lists: list[str] = []  # what MCP servers were asked
+        self.calls: list[str] = []
         self.turn, self.revision, self.ear = 0, 0, "quiet"
         self.unheard: list[tuple[int, int]] = []  # turn and revision without words yet
         self.unspoken: dict[CancelScope, str] = {}
@@ -260,6 +293,12 @@ class World:
                     self.commits.append(item_id)
                 case Recognise(number):
                     self.recordings.append(number)
+                case ListTools(item_id):
+                    self.lists.append(item_id)
+                case CallTool(item_id):
+                    self.calls.append(item_id)
+                case CancelTool(item_id):
+                    assert item_id in self.calls
                 case Play(tag, _, audio):
                     assert not self.sends_audio
                     self.playout.write(tag, audio)
@@ -310,6 +349,8 @@ class World:
             * 3
             * bool(self.work),
             *[self.call_arrives, self.voice_fails] * bool(self.work),
+            *[self.tools_are_listed] * 2 * bool(self.lists),
+            *[self.tool_returns] * bool(self.calls),
             *[self.caller_listens] * 3,
         ]
 
@@ -360,10 +401,17 @@ class World:
             {"audio": audio},
             {"audio": audio},
             {"tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}}]},
+            {"tools": [self.mcp("a"), self.mcp("b"), {"type": "function", "name": "f"}]},
+            {"tools": [self.mcp("a")]},
             {"output_modalities": [self.rng.choice(["audio", "audio", "audio", "text"])]},
             {"instructions": "Be brief.", "max_output_tokens": 100, "tracing": "auto"},
         ]
         return {"session": {"type": "realtime", **self.rng.choice(changes)}}
+
+    def mcp(self, label: str) -> Json:
+        approval = self.rng.choice(["never", "always", {"never": {"tool_names": ["f"]}}])
+        server = {"type": "mcp", "server_label": label, "server_url": f"http://mcp/{label}"}
+        return {**server, "require_approval": approval}
 
     def input_audio_buffer_append(self) -> Json:
         return {"audio": "AAAA"}
@@ -373,11 +421,20 @@ class World:
             {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]},
             {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "ho"}]},
             {"type": "function_call_output", "call_id": "call_1", "output": "sunny"},
+            self.approval(),
+            self.approval(),
             {"type": "message", "id": self.item_id(), "role": "system", "content": []},
             {"type": "message", "role": "user", "content": [{"type": "input_audio", "audio": "AAA="}]},
         ]
         place = self.rng.choice([{}, {}, {"previous_item_id": self.rng.choice([self.item_id(), "root"])}])
         return {"item": self.rng.choice(items), **place}
+
+    def approval(self) -> Json:
+        items = [event["item"] for event in self.sent if event["type"] == "response.output_item.done"]
+        asked = [item["id"] for item in items if item["type"] == "mcp_approval_request"]
+        request_id = self.rng.choice([*asked[-2:], "unknown"])
+        approve = self.rng.random() < 0.6
+        return {"type": "mcp_approval_response", "approval_request_id": request_id, "approve": approve}
 
     def conversation_item_retrieve(self) -> Json:
         return {"item_id": self.item_id()}
@@ -395,6 +452,7 @@ class World:
             {},
             {"output_modalities": ["text"], "metadata": {"a": "b"}},
             {"conversation": "none", "output_modalities": ["text"]},
+            {"tools": [self.mcp("c")]},
             {"conversation": "none", "input": [text, {"type": "item_reference", "id": self.item_id()}]},
         ]
         return {"response": self.rng.choice(overrides)}
@@ -468,7 +526,19 @@ class World:
             self.notice(Audio(samples, 24_000, self.unspoken.pop(scope)), scope)
 
     def call_arrives(self) -> None:
-        self.notice(ToolCalled(ToolCall("call_1", "f", "{}")), self.work[0][0])
+        scope, work = self.work[0]
+        tools = [tool.name for tool in work.tools] if isinstance(work, Generate) else []
+        self.notice(ToolCalled(ToolCall("call_1", self.rng.choice(["f", *tools]), "{}")), scope)
+
+    def tools_are_listed(self) -> None:
+        tools = (RemoteTool("f", read_only=True), RemoteTool("g.h", "Does it."))
+        answer = self.rng.choice([tools, tools, (), ToolFault("http_error", "gone", 502)])
+        self.perform(self.service.tools_listed(self.lists.pop(0), answer))
+
+    def tool_returns(self) -> None:
+        """Perhaps of a call that was cancelled: a result may be on its way."""
+        outcome = self.rng.choice(["sunny", "", ToolFault("tool_execution_error", "no")])
+        self.perform(self.service.tool_returned(self.calls.pop(0), outcome))
 
     def work_ends(self) -> None:
         scope, _ = self.work.pop(0)
@@ -500,7 +570,7 @@ def test_sessions_keep_to_the_protocol_whatever_happens_in_whatever_order(seed: 
 def test_random_sessions_meet_every_event_and_error() -> None:
     """The walks are worth something."""
     counts: Counter[str] = Counter()
-    for seed in range(30):
+    for seed in range(60):
         world = World(seed)
         world.walk(150)
         counts.update(event["type"] for event in world.sent)
@@ -521,6 +591,12 @@ EXPECTED = (
     "response.output_text.done",
     "response.output_audio_transcript.done",
     "response.function_call_arguments.done",
+    "mcp_list_tools.completed",
+    "mcp_list_tools.failed",
+    "response.mcp_call_arguments.done",
+    "response.mcp_call.in_progress",
+    "response.mcp_call.completed",
+    "response.mcp_call.failed",
     "conversation_already_has_active_response",
     "input_audio_buffer.timeout_triggered",
     "input_audio_buffer_commit_empty",

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from units.messages import Listen, Tool, Voice
@@ -27,6 +28,7 @@ from units.realtime.schema import (
     one_of,
     string,
 )
+from units.realtime.servers import SECRETS, RemoteTool, Server, check_allowed, mcp_tool
 
 Wire = dict[str, Any]
 
@@ -57,6 +59,10 @@ _TURN_DETECTION: dict[str, Wire] = {
 _SEMANTIC_SILENCE_MS = {"low": 1000, "medium": 600, "high": 300, "auto": 600}
 """Silence that ends a turn under semantic_vad, until a model of the end of turn decides it."""
 
+MOST_TOOLS = 128
+MOST_SERVERS = 16
+"""What ``tools`` may hold, and how many of the former a model is offered at most."""
+
 _TRANSCRIPTION: Wire = {"model": "whisper-1", "language": None, "prompt": None}
 
 _tool = by_type(
@@ -71,11 +77,16 @@ _tool = by_type(
             },
             required=("name",),
         ),
+        "mcp": mcp_tool,
     }
 )
 
 _tool_choice = either(
     fields({"type": one_of("function"), "name": string(64)}, required=("type", "name")),
+    fields(
+        {"type": one_of("mcp"), "server_label": string(64), "name": nullable(string(256))},
+        required=("type", "server_label"),
+    ),
     one_of("auto", "none", "required"),
 )
 
@@ -166,13 +177,19 @@ def _modalities(value: Any, path: str) -> Any:
 
 
 def _tools(value: Any, path: str) -> Any:
-    checked = array(_tool, 128)(value, path)
-    names = [tool["name"] for tool in checked]
-    for index, name in enumerate(names):
-        if name in names[:index]:
+    checked = array(_tool, MOST_TOOLS)(value, path)
+    names = [(member := _NAMED_BY[tool["type"]], tool[member]) for tool in checked]
+    for index, (member, name) in enumerate(names):
+        if (member, name) in names[:index]:
             message = f"Invalid '{path}': there are two tools named '{name}'."
-            raise ProtocolError("invalid_value", message, f"{path}[{index}].name")
+            raise ProtocolError("invalid_value", message, f"{path}[{index}].{member}")
+    if sum(member == "server_label" for member, _ in names) > MOST_SERVERS:
+        message = f"Invalid '{path}': at most {MOST_SERVERS} MCP servers."
+        raise ProtocolError("array_above_max_length", message, path)
     return checked
+
+
+_NAMED_BY = {"function": "name", "mcp": "server_label"}
 
 
 _max_output_tokens = either(one_of("inf"), integer(1, 4_096))
@@ -279,6 +296,11 @@ class ResponseConfig:
     metadata: dict[str, str] | None = None
     out_of_band: bool = False
     input: tuple[Wire, ...] | None = None
+    servers: tuple[Server, ...] = ()
+    wanted: tuple[str, str] | None = None
+    """Label and tool name, or "" for any, that a ``tool_choice`` of type ``mcp`` asks for."""
+    remote: Mapping[str, tuple[Server, RemoteTool]] = field(default_factory=dict)
+    """Which of ``tools`` are a server's, by the name under which the model knows them."""
 
     @property
     def spoken(self) -> bool:
@@ -286,13 +308,23 @@ class ResponseConfig:
 
 
 class SessionConfig:
-    """An immutable session configuration."""
+    """An immutable session configuration. ``mcp_servers``: where clients may find MCP servers."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Wire, mcp_servers: tuple[str, ...] = ()) -> None:
         self._wire = wire
+        self._mcp_servers = mcp_servers
 
     @classmethod
-    def default(cls, *, id: str, model: str, instructions: str, voice: str, expires_at: int) -> SessionConfig:
+    def default(
+        cls,
+        *,
+        id: str,
+        model: str,
+        instructions: str,
+        voice: str,
+        expires_at: int,
+        mcp_servers: tuple[str, ...] = (),
+    ) -> SessionConfig:
         return cls(
             {
                 "type": "realtime",
@@ -322,12 +354,16 @@ class SessionConfig:
                     },
                 },
                 "include": None,
-            }
+            },
+            mcp_servers,
         )
 
     def wire(self) -> Wire:
-        """A copy of the whole effective session."""
+        """A copy of the whole effective session, without what only MCP servers are to know."""
         wire = copy.deepcopy(self._wire)
+        for tool in wire.get("tools", ()):
+            for name in SECRETS:
+                tool.pop(name, None)
         if self.kind == "transcription" and wire["audio"]["input"]["turn_detection"]:
             for name in _ANSWERING:
                 wire["audio"]["input"]["turn_detection"].pop(name, None)
@@ -344,13 +380,14 @@ class SessionConfig:
             message = f"Passing a {kind} session update event to a {self.kind} session is not allowed."
             raise ProtocolError("invalid_value", message, "session.type")
         checked = check(patch, "session")
+        check_allowed(checked.get("tools", ()), self._mcp_servers, "session.tools")
         for name in _SERVER_OWNED:
             checked.pop(name, None)
         merged = _merge(self._wire, checked)
         output = merged["audio"].get("output", {})
         if isinstance(output.get("voice"), dict):  # echoed as a string: objects break stock clients
             output["voice"] = output["voice"]["id"]
-        return SessionConfig(merged)
+        return SessionConfig(merged, self._mcp_servers)
 
     def begun(self, patch: Any) -> SessionConfig:
         """Like :meth:`updated`, for a session that has not begun and may become one that transcribes."""
@@ -370,13 +407,19 @@ class SessionConfig:
                 "expires_at": self._wire["expires_at"],
                 "audio": {"input": sound},
                 "include": None,
-            }
+            },
+            self._mcp_servers,
         )
 
     @property
     def kind(self) -> str:
         """``realtime``, or ``transcription``, where nothing is ever answered."""
         return str(self._wire["type"])
+
+    @property
+    def servers(self) -> tuple[Server, ...]:
+        """The MCP servers of the session."""
+        return _servers(self._wire.get("tools", ()))
 
     @property
     def id(self) -> str:
@@ -460,6 +503,7 @@ class SessionConfig:
         if isinstance(overrides, dict):  # stock clients send null for what they do not set
             overrides = {name: value for name, value in overrides.items() if value is not None}
         checked = _response(overrides, "response") if overrides is not None else {}
+        check_allowed(checked.get("tools", ()), self._mcp_servers, "response.tools")
         audio = _merge(self._wire["audio"]["output"], checked.get("audio", {}).get("output", {}))
         if isinstance(audio["voice"], dict):
             audio["voice"] = audio["voice"]["id"]
@@ -469,7 +513,7 @@ class SessionConfig:
         given = checked.get("input")
         return ResponseConfig(
             instructions=merged["instructions"],
-            tools=tuple(map(_as_tool, merged["tools"])),
+            tools=tuple(_as_tool(tool) for tool in merged["tools"] if tool["type"] == "function"),
             tool_choice=_choice(merged["tool_choice"]),
             parallel_tool_calls=merged.get("parallel_tool_calls") is not False,
             max_output_tokens=None if limit == "inf" else limit,
@@ -479,6 +523,8 @@ class SessionConfig:
             metadata=checked.get("metadata"),
             out_of_band=checked.get("conversation") == "none",
             input=None if given is None else tuple(given),
+            servers=_servers(merged["tools"]),
+            wanted=_wanted(merged["tool_choice"]),
         )
 
 
@@ -506,4 +552,16 @@ def _as_tool(wire: Wire) -> Tool:
 
 
 def _choice(wire: str | Wire) -> str:
-    return wire if isinstance(wire, str) else str(wire["name"])
+    if isinstance(wire, str):
+        return wire
+    return "auto" if wire["type"] == "mcp" else str(wire["name"])
+
+
+def _wanted(wire: str | Wire) -> tuple[str, str] | None:
+    if isinstance(wire, str) or wire["type"] != "mcp":
+        return None
+    return wire["server_label"], wire.get("name") or ""
+
+
+def _servers(tools: Iterable[Wire]) -> tuple[Server, ...]:
+    return tuple(Server.of(tool) for tool in tools if tool["type"] == "mcp")

@@ -89,8 +89,13 @@ class Conversation:
 
     def forget(self, most: int) -> None:
         """From now on show the model no more than about ``most`` tokens: the oldest items go."""
-        items = [item for item in self._remembered() if _entry(item) is not None]
-        self._forgotten.update(item["id"] for item in items[: too_old(history(items), most)])
+        shown = [(item, _entries(item)) for item in self._remembered()]
+        leaving = too_old([entry for _, entries in shown for entry in entries], most)
+        for item, entries in shown:
+            if leaving <= 0:
+                break
+            self._forgotten.add(item["id"])
+            leaving -= len(entries)
 
     def _remembered(self) -> list[Item]:
         return [item for item in self._items if item["id"] not in self._forgotten]
@@ -102,27 +107,37 @@ class Conversation:
 def _size(item: Item) -> int:
     """Characters of the texts and images that a client may have put into an item."""
     if item["type"] != "message":
-        return len(item.get("arguments", "")) + len(item.get("output", ""))
+        return len(item.get("arguments", "")) + len(item.get("output") or "")
     return sum(len(part.get("text") or part.get("image_url") or "") for part in item["content"])
 
 
 def history(items: list[Item]) -> tuple[Message | ToolCall | ToolResult, ...]:
     """What a model is shown of ``items``; those in which nothing was said are left out."""
-    return tuple(entry for item in items if (entry := _entry(item)) is not None)
+    return tuple(entry for item in items for entry in _entries(item))
 
 
-def _entry(item: Item) -> Message | ToolCall | ToolResult | None:
+def _entries(item: Item) -> tuple[Message | ToolCall | ToolResult, ...]:
     match item["type"]:
         case "function_call":
-            return ToolCall(item["call_id"], item["name"], item["arguments"])
+            return (ToolCall(item["call_id"], item["name"], item["arguments"]),)
         case "function_call_output":
-            return ToolResult(item["call_id"], item["output"])
+            return (ToolResult(item["call_id"], item["output"]),)
+        case "mcp_call":
+            call = ToolCall(item["id"], item["name"], item["arguments"])
+            return call, ToolResult(item["id"], _result(item))
         case "message":
             text = text_of(item)
             shown = (part for part in item["content"] if part["type"] == "input_image")
             images = tuple(Image(part["image_url"], part["detail"]) for part in shown)
-            return Message(item["role"], text, images) if text or images else None
-    return None
+            return (Message(item["role"], text, images),) if text or images else ()
+    return ()
+
+
+def _result(call: Item) -> str:
+    """What a model is told of a call that the server makes itself."""
+    if call.get("error"):
+        return f"Error: {call['error']['message']}"
+    return "There is no result yet." if call["output"] is None else str(call["output"])
 
 
 def text_of(item: Item) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from units.messages import Audio, Await, Clear, Commit, Generate, Int16, Listen, Prepare, Say
+from units.realtime.servers import Server
 from units.scope import CancelScope
 
 
@@ -84,6 +85,34 @@ class FlushPlayout:
 
 
 @dataclass(frozen=True, slots=True)
+class ListTools:
+    """Ask an MCP server what tools it has; the driver answers with ``service.tools_listed``."""
+
+    item_id: str
+    server: Server
+
+
+@dataclass(frozen=True, slots=True)
+class CallTool:
+    """Have an MCP server run a tool; the driver answers with ``service.tool_returned``.
+
+    ``arguments`` as the model wrote them: meant to be a JSON object.
+    """
+
+    item_id: str
+    server: Server
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTool:
+    """Nobody wants the result of this call any more; there is no answer to it."""
+
+    item_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Close:
     """End the session."""
 
@@ -91,5 +120,17 @@ class Close:
 
 
 Effect = (
-    SendEvent | Submit | Hear | Append | Recognise | Play | SendAudio | FinishPlaying | FlushPlayout | Close
+    SendEvent
+    | Submit
+    | Hear
+    | Append
+    | Recognise
+    | Play
+    | SendAudio
+    | FinishPlaying
+    | FlushPlayout
+    | ListTools
+    | CallTool
+    | CancelTool
+    | Close
 )

@@ -8,7 +8,7 @@ from typing import Any
 from units.messages import Int16
 from units.realtime.conversation import Item
 from units.realtime.errors import missing, wrong_value
-from units.realtime.schema import Check, anything, array, by_type, fields, nullable, one_of, string
+from units.realtime.schema import Check, anything, array, boolean, by_type, fields, nullable, one_of, string
 from units.realtime.sound import decoded
 
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
@@ -76,6 +76,15 @@ _item = by_type(
         "function_call_output": fields(
             {**_COMMON, "call_id": string(256), "output": string()}, required=("call_id", "output")
         ),
+        "mcp_approval_response": fields(
+            {
+                **_COMMON,
+                "approval_request_id": string(64),
+                "approve": boolean,
+                "reason": nullable(string(4_096)),
+            },
+            required=("approval_request_id", "approve"),
+        ),
     }
 )
 
@@ -98,6 +107,9 @@ def read_item(value: Any, new_id: str, path: str = "item") -> Item:
             item |= {"call_id": call_id, "name": checked["name"], "arguments": checked["arguments"]}
         case "function_call_output":
             item |= {"call_id": checked["call_id"], "output": checked["output"]}
+        case "mcp_approval_response":
+            item |= {name: checked[name] for name in ("approval_request_id", "approve")}
+            item |= {"reason": checked["reason"]} if checked.get("reason") else {}
     return item
 
 

@@ -147,7 +147,25 @@ class Response:
         kind = "response.function_call_arguments"
         yield {"type": f"{kind}.delta", **where, "delta": call.arguments}
         yield {"type": f"{kind}.done", **where, "name": call.name, "arguments": call.arguments}
-        yield from self._end_item(item, "completed")
+        yield from self.end_item(item, "completed")
+
+    def add_mcp_call(self, item: Item, arguments: str) -> Iterator[Wire]:
+        """The item stays open: the tool may take longer than the response. See :meth:`end_item`."""
+        yield from self._add_item(item)
+        where = {"response_id": self.id, "item_id": item["id"], "output_index": self.index(item)}
+        item["arguments"] = arguments
+        kind = "response.mcp_call_arguments"
+        yield {"type": f"{kind}.delta", **where, "delta": arguments, "obfuscation": ""}
+        yield {"type": f"{kind}.done", **where, "arguments": arguments}
+
+    def add_approval_request(self, item: Item) -> Iterator[Wire]:
+        """An item that is whole from the start."""
+        yield from self._add_item(item)
+        yield from self.end_item(item, "completed")
+
+    def index(self, item: Item) -> int:
+        """The item's place in the output."""
+        return next(index for index, each in enumerate(self._output) if each is item)
 
     def end(self, status: str, details: Wire | None) -> Iterator[Wire | FinishPlaying | SendAudio]:
         """Close what is open, then ``response.done``. Nothing of this response follows but its sound."""
@@ -194,7 +212,7 @@ class Response:
             yield {"type": "response.output_text.done", **self._part_ids, "text": text}
             item["content"] = [{"type": "output_text", "text": text}]
         yield {"type": "response.content_part.done", **self._part_ids, "part": self._part(text)}
-        yield from self._end_item(item, status)
+        yield from self.end_item(item, status)
 
     def _add_item(self, item: Item) -> Iterator[Wire]:
         index = len(self._output)
@@ -209,14 +227,15 @@ class Response:
             self._conversation.insert(item)
             yield self._conversation_event("added", item)
 
-    def _end_item(self, item: Item, status: str) -> Iterator[Wire]:
+    def end_item(self, item: Item, status: str) -> Iterator[Wire]:
+        """The item is final; that of a tool may be so only after ``response.done``."""
         item["status"] = status
         if self._conversation is not None and self._conversation.holds(item):
             yield self._conversation_event("done", item)
         yield {
             "type": "response.output_item.done",
             "response_id": self.id,
-            "output_index": self._output.index(item),
+            "output_index": self.index(item),
             "item": copy.deepcopy(item),
         }
 

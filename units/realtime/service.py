@@ -62,8 +62,10 @@ from units.realtime.effects import (
 from units.realtime.errors import ProtocolError, missing, wrong_type, wrong_value
 from units.realtime.items import read_item, recordings
 from units.realtime.legacy import modern
+from units.realtime.mcp import RemoteTools
 from units.realtime.parse import MAX_MESSAGE, Event, event_type, parse_event
 from units.realtime.response import Response, ResponseState
+from units.realtime.servers import RemoteTool, ToolFault
 from units.realtime.sound import PCM, RATES, decoded
 from units.scope import CancelScope
 from units.turns import SpeculativeTurnTracker, Turn
@@ -106,6 +108,8 @@ class ServiceConfig:
     """Length of a session, in seconds."""
     context_tokens: int = 0
     """What the model can read, instructions and tools included; 0: anything."""
+    mcp_servers: tuple[str, ...] = ()
+    """Addresses at and below which clients may name MCP servers."""
 
 
 class RealtimeService:
@@ -130,6 +134,7 @@ class RealtimeService:
             instructions=config.instructions,
             voice=config.voice,
             expires_at=int(now) + config.expires_in,
+            mcp_servers=config.mcp_servers,
         )
         self._config = config
         self._new_id = new_id
@@ -146,6 +151,7 @@ class RealtimeService:
         self._commits = 0  # manual commits that the ears have not answered yet
         self._unanswered = False  # a turn ended while a response was not to be interrupted
         self._preparing: CancelScope | None = None
+        self._mcp = RemoteTools(self.conversation, new_id)
         self._handlers: dict[str, Callable[[Event], Step]] = {
             "session.update": self._session_update,
             "input_audio_buffer.append": self._input_append,
@@ -180,6 +186,7 @@ class RealtimeService:
     def _open(self) -> Step:
         yield {"type": "session.created", "session": self.session.wire()}
         yield Hear(self.session.listen(live=self._config.live_transcripts))
+        yield from self._mcp.list_new(self.session.servers)
 
     def handle(self, message: str | bytes) -> list[Effect]:
         """A client event as it arrived. Never raises: what is wrong with it becomes one ``error``."""
@@ -235,6 +242,19 @@ class RealtimeService:
     def flushed(self, heard: Iterable[Heard]) -> list[Effect]:
         """Answer to FlushPlayout: how far the speech got that was in the queue."""
         return self._perform(self._flushed({each.tag: each for each in heard}))
+
+    def tools_listed(self, item_id: str, answer: tuple[RemoteTool, ...] | ToolFault) -> list[Effect]:
+        """Answer to ListTools."""
+        return self._perform(self._tools_listed(item_id, answer))
+
+    def _tools_listed(self, item_id: str, answer: tuple[RemoteTool, ...] | ToolFault) -> Step:
+        yield from self._mcp.listed(item_id, answer)
+        yield from self._run_deferred()
+        self._mcp.forget_failures()
+
+    def tool_returned(self, item_id: str, outcome: str | ToolFault) -> list[Effect]:
+        """Answer to CallTool: the output, or why there is none."""
+        return self._perform(self._mcp.returned(item_id, outcome))
 
     @property
     def deadline(self) -> float:
@@ -325,7 +345,8 @@ class RealtimeService:
             yield Hear(Await(self.session.idle_timeout_ms + playing_ms))
 
     def _stayed_silent(self, start_ms: int, end_ms: int) -> Step:
-        if not self.session.idle_timeout_ms or self._responses or self._audible or self._turns.speaking:
+        busy = self._responses or self._audible or self._turns.speaking or self._mcp.running
+        if not self.session.idle_timeout_ms or busy:
             return
         turn = Turn(0, self._new_id("item"))
         yield {
@@ -335,7 +356,7 @@ class RealtimeService:
             "item_id": turn.item_id,
         }
         yield from self._commit(turn, "")
-        config = self.session.response()
+        config = self._response_config()
         config = replace(config, instructions=f"{config.instructions}\n\n{_SILENT}")
         yield from self._respond_or_fail(config)
 
@@ -420,7 +441,7 @@ class RealtimeService:
             return
         self._stop_preparing()
         self._preparing = CancelScope("preparing", self.scope)
-        config = self.session.response()
+        config = self._response_config()
         said = Message("user", guess.rpartition(" ")[0])
         yield Submit(self._preparing, Prepare(_request(config, (*self._history(config), said))))
 
@@ -441,11 +462,11 @@ class RealtimeService:
     def _may_answer(self) -> bool:
         if not self.session.creates_response or self.active is not None or self.held is not None:
             return False
-        return self.session.retention is not None or not self._overfull(self.session.response())
+        return self.session.retention is not None or not self._overfull(self._response_config())
 
     def _speculate(self, text: str) -> Step:
         """Answer before the turn is certain to be over, and keep the answer back."""
-        config = self.session.response()
+        config = self._response_config()
         prompt = (*self._history(config), Message("user", text))
         response = self._new_response(config)
         yield Submit(response.scope, _request(config, prompt))
@@ -502,7 +523,7 @@ class RealtimeService:
         yield from self._transcript(turn.item_id, 0, "", turn.seconds, reason)
         answers = self.session.creates_response and not turn.manual
         if answers and self.active is None and not self._turns.speaking:
-            yield from self._fail(self.session.response(), _server_error(reason))
+            yield from self._fail(self._response_config(), _server_error(reason))
 
     # --- responses -------------------------------------------------------------------------------
 
@@ -522,7 +543,7 @@ class RealtimeService:
         yield Submit(response.scope, _request(config, prompt), config.out_of_band)
 
     def _respond_to_turn(self) -> Step:
-        yield from self._respond_or_fail(self.session.response())
+        yield from self._respond_or_fail(self._response_config())
 
     def _respond_or_fail(self, config: ResponseConfig) -> Step:
         """A response that no client asked for, so that none can be told why there is none."""
@@ -609,6 +630,8 @@ class RealtimeService:
                 if response.seconds > LONGEST_ANSWER:
                     response.finish_reason = Finish("length")
                     yield from self._finish(response, *_outcome(response))
+            case ToolCalled(call) if call.name in response.config.remote:
+                yield from self._mcp.call(response, call)
             case ToolCalled(call):
                 yield from response.add_call(call)
             case TextFinished(finish):
@@ -649,6 +672,7 @@ class RealtimeService:
         self._responses.pop(response.scope, None)
         yield from response.end(status, details)
         yield {"type": "rate_limits.updated", "rate_limits": []}
+        yield from self._mcp.settle(response)
         yield from self._await_speech(response)
         if response.heard_text is not None:
             self._trim(response, response.heard_text)
@@ -699,6 +723,7 @@ class RealtimeService:
         if self._config.strict and updated.voice != self.session.voice and self.conversation.has_sound:
             message = "Cannot update a conversation's voice if assistant audio is present."
             raise ProtocolError("cannot_update_voice", message)
+        self._mcp.check_room(updated.servers)
         self.session = updated
         self._withdraw()  # what is being made on speculation was made with the old settings
         after = self.session.listen(live=self._config.live_transcripts)
@@ -707,6 +732,7 @@ class RealtimeService:
         if before.turn_detection and not after.turn_detection:
             self._drop_turn()
         yield {"type": "session.updated", "session": self.session.wire()}
+        yield from self._mcp.list_new(self.session.servers)
 
     def _drop_turn(self) -> None:
         """The unfinished turn will never be."""
@@ -750,6 +776,8 @@ class RealtimeService:
         sounds = recordings(event["item"], self._input_format)
         if item["type"] == "function_call_output" and not self.conversation.calls(item["call_id"]):
             raise wrong_value("item.call_id", item["call_id"], "call ids of this conversation")
+        if item["type"] == "mcp_approval_response":
+            self._mcp.check_approval(item["approval_request_id"])
         previous = event.get("previous_item_id")
         if previous is not None and not isinstance(previous, str):
             raise wrong_type("previous_item_id", "a string", previous)
@@ -765,6 +793,8 @@ class RealtimeService:
             self._recorded += 1
             self._recordings[self._recorded] = item, index
             yield Recognise(self._recorded, samples, RATES[self._input_format], language)
+        if item["type"] == "mcp_approval_response":
+            yield from self._mcp.approve(item)
 
     def _add_item(self, item: Item, previous_item_id: str | None) -> Step:
         self.conversation.insert(item, previous_item_id)
@@ -831,7 +861,12 @@ class RealtimeService:
         return item
 
     def _response_create(self, event: Event) -> Step:
-        config = self.session.response(event.get("response"))
+        config = self._response_config(event.get("response"))
+        if self._lacks_tools(event, config):
+            self._mcp.check_room(config.servers)
+            yield from self._mcp.list_new(config.servers)
+            self._deferred.append(event)
+            return
         if not config.out_of_band and self._words_are_missing and config.input is None:
             self._deferred.append(event)
             return
@@ -851,8 +886,16 @@ class RealtimeService:
         """Something that the caller said is in the conversation, or soon will be, without its words."""
         return bool(self._commits or self._turns.unheard or self._recordings)
 
+    def _response_config(self, overrides: Any = None) -> ResponseConfig:
+        """Settings of one response, the tools of its MCP servers among them. Raises ProtocolError."""
+        return self._mcp.offer(self.session.response(overrides))
+
+    def _lacks_tools(self, event: Event, config: ResponseConfig) -> bool:
+        """A response with servers of its own waits for them: there is no other that they are for."""
+        return bool((event.get("response") or {}).get("tools")) and self._mcp.waits_for(config.servers)
+
     def _run_deferred(self) -> Step:
-        """Requests that waited for the caller's words."""
+        """Requests that waited for the caller's words, or for tools."""
         if self._words_are_missing:
             return
         deferred, self._deferred = self._deferred, []
@@ -871,9 +914,13 @@ class RealtimeService:
                 None,
             )
         if response is None:
-            message = "Cancellation failed: no active response found"
-            raise ProtocolError("response_cancel_not_active", message)
+            if not self._mcp.open_calls(wanted):
+                message = "Cancellation failed: no active response found"
+                raise ProtocolError("response_cancel_not_active", message)
+            yield from self._mcp.cancel(wanted)
+            return
         yield from self._cancel(response, "client_cancelled")
+        yield from self._mcp.cancel(response.id)
         if response.id in self._audible and not response.queued_text:
             del self._audible[response.id]
             self._trim(response, "")

@@ -1,16 +1,17 @@
 // Drives RealtimeSession of @openai/agents, unmodified, over its WebSocket transport.
 //
-//   node checks.mjs http://127.0.0.1:8080
+//   node checks.mjs http://127.0.0.1:8080 http://127.0.0.1:8000/mcp
 //
 // Prints one line of JSON for each check: its name and what was seen. Judging that is left to the caller.
 
+import { hostedMcpTool } from '@openai/agents';
 import { RealtimeAgent, RealtimeSession, tool } from '@openai/agents/realtime';
 import { z } from 'zod';
 
 import { all, answered, diaryOf, ephemeralKey, last, seen, shown, until } from './diary.mjs';
 
 const RATE = 24_000;
-const [base] = process.argv.slice(2);
+const [base, serverUrl] = process.argv.slice(2);
 
 const used = [];
 const weather = tool({
@@ -37,6 +38,30 @@ function speak({ session }, ms, quietMs = 0) {
 }
 
 const helper = () => new RealtimeAgent({ name: 'Helper', instructions: 'Be brief.', tools: [weather] });
+
+// An agent with the tools of a server, once the session has listed them.
+async function equipped(key, options) {
+  const hosted = hostedMcpTool({ serverLabel: 'weather', serverUrl, allowedTools: ['get_weather'], ...options });
+  const diary = opened(new RealtimeAgent({ name: 'Helper', instructions: 'Be brief.', tools: [hosted] }));
+  diary.listed = [];
+  diary.session.on('mcp_tools_changed', (tools) => (diary.listed = tools.map(({ name }) => name)));
+  await connect(diary, key);
+  await until(diary, 'tools', () => diary.listed.length > 0);
+  return diary;
+}
+
+// A call that the user has to decide about.
+async function decided(key, decide) {
+  const diary = await equipped(key, { requireApproval: 'always' });
+  const asked = [];
+  diary.session.on('tool_approval_requested', (_context, _agent, { type, approvalItem }) => {
+    asked.push(type);
+    diary.session[decide](approvalItem);
+  });
+  diary.session.sendMessage('What is the weather like?');
+  await answered(diary, 2);
+  return { diary, asked, ended: all(diary, 'response.mcp_call.completed').length };
+}
 
 const checks = {
   async text_turn(key) {
@@ -81,6 +106,25 @@ const checks = {
     diary.session.sendMessage('What is the weather like?');
     await answered(diary, 2);
     return { diary, used };
+  },
+
+  async mcp_call(key) {
+    const diary = await equipped(key, { authorization: 's3cret' });
+    const completed = [];
+    diary.session.on('mcp_tool_call_completed', (_context, _agent, { name, output }) => completed.push([name, output]));
+    diary.session.sendMessage('What is the weather like?');
+    await answered(diary, 2);
+    const lists = all(diary, 'mcp_list_tools.completed').length;
+    const known = diary.session.availableMcpTools.map(({ name }) => name);
+    return { diary, completed, lists, known, listed: diary.listed, said: JSON.stringify(diary.events).includes('s3cret') };
+  },
+
+  async mcp_approved(key) {
+    return decided(key, 'approve');
+  },
+
+  async mcp_refused(key) {
+    return decided(key, 'reject');
   },
 
   async handoff(key) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -45,10 +46,11 @@ HI = {"type": "message", "role": "user", "content": [{"type": "input_text", "tex
 class Driver:
     """Hands things to a service and keeps what it wants done."""
 
-    def __init__(self, **config: Any) -> None:
+    def __init__(self, *, settings: Iterable[Json] = (), **config: Any) -> None:
         self.scope = CancelScope("session")
         operator = ServiceConfig(**({"apology": "Sorry."} | config))
         self.service = RealtimeService(self.scope, operator, now=1_000.0)
+        self.service.configure(settings)
         self.effects: list[Any] = []
         self.heard: list[Heard] = []  # what the next flush answers
         self.problems = Problems()
