@@ -1,7 +1,8 @@
 """Tool calls that a model writes as text, found while the text streams.
 
-Small local models answer with ``{"name": ..., "arguments": ...}`` bare, in a code fence or in
-``<tool_call>`` tags, whatever their template says. :func:`split_tool_text` turns that into calls.
+Small local models answer with ``{"name": ..., "arguments": ...}`` bare, in a code fence or in tags such as
+``<tool_call>``, ``<tools>`` or ``<json>``, whatever their template says. :func:`split_tool_text` turns that
+into calls.
 
 Text is held back only from the first character that could open such a call until it is a call or
 cannot become one any more; everything else passes unchanged and at once.
@@ -20,8 +21,7 @@ from typing import Any
 
 from units.messages import Finish, Token, ToolCall
 
-_TAGS = ("<tool_call>", "<tools>", "<function_call>")
-_OPENER = re.compile(r"(?:<tool_call>|<tools>|<function_call>|```[a-z_]*)?\s*(?:```[a-z_]*)?\s*")
+_OPENER = re.compile(r"(?:<[a-z_]{1,16}>|```[a-z_]*)?\s*(?:```[a-z_]*)?\s*")
 _START = re.compile(r"[<`{\[]")
 _KEYS = (
     "name",
@@ -129,9 +129,7 @@ def _judge(text: str, names: frozenset[str], ended: bool) -> _Verdict | None:
 
 def _may_open(text: str) -> bool:
     """Whether ``text`` is the beginning of a tag or of a fence that is not complete yet."""
-    return any(tag.startswith(text) and tag != text for tag in (*_TAGS, "```")) or bool(
-        re.fullmatch(r"```[a-z_]*", text)
-    )
+    return re.fullmatch(r"<[a-z_]{0,16}|`{1,2}|```[a-z_]*", text) is not None
 
 
 def _may_be_call(text: str, names: frozenset[str]) -> bool:
