@@ -22,6 +22,7 @@ Benchmark = Callable[[bool, Progress], Awaitable[list[Figure]]]
 
 BENCHMARKS: dict[str, Benchmark] = {
     "voice-scripted": voice.voice_scripted,
+    "voice-semantic": voice.voice_semantic,
     "voice-real": voice.voice_real,
     "barge-in": barge_in.barge_in,
     "barge-in-real": barge_in.barge_in_real,

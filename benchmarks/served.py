@@ -12,7 +12,9 @@ from pathlib import Path
 
 from benchmarks.figures import CannotRun
 
-SCRIPTED = ("--stt", "scripted", "--llm-backend", "scripted", "--tts", "scripted", "--vad", "silero")
+SEMANTIC = ("--stt", "scripted", "--llm-backend", "scripted", "--tts", "scripted")
+"""Engines that answer at once, and the real ones that tell where a turn begins and ends."""
+SCRIPTED = (*SEMANTIC, "--vad", "silero", "--turn", "none")
 """Engines that answer at once, and the real voice activity detector."""
 
 _READY = "Duologue is ready: "

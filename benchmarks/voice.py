@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.caller import HEARD_RATE, LOUD, Caller, Said
 from benchmarks.clips import clips, ending
 from benchmarks.figures import Figure
-from benchmarks.served import SCRIPTED, serving
+from benchmarks.served import SCRIPTED, SEMANTIC, serving
 from server.track import FRAME
 from units.messages import Int16
 
@@ -28,6 +28,17 @@ OVERHEAD_MS = 80.0
 """What the pipeline and the network may add to the silence window."""
 
 REAL_TARGET_MS = 2000.0
+
+SEMANTIC_MS = 300.0
+"""Silence that ends the turn of a caller who has finished, under semantic_vad."""
+
+FINISHED = (0, 3)
+"""The clips after which the model is sure that the caller has finished, even without their softest sounds."""
+
+SEMANTIC_VAD = {
+    "type": "session.update",
+    "session": {"type": "realtime", "audio": {"input": {"turn_detection": {"type": "semantic_vad"}}}},
+}
 
 TIMED = ("--stt", "timed-faster-whisper", "--llm-backend", "timed-llama-cpp", "--tts", "timed-kokoro")
 """The default engines, with the stop-watch of :mod:`benchmarks.timed_server` around them."""
@@ -50,13 +61,28 @@ async def voice_scripted(quick: bool, progress: Progress) -> list[Figure]:
             progress(f"voice-scripted: turn {turn + 1} of {turns}")
             taken.append(await _turn(call, spoken[turn % len(spoken)]))
             call.send({"type": "output_audio_buffer.clear"})
+    return _until_the_sound(f"voice to voice, scripted engines (window {window:.0f} ms)", window, taken)
+
+
+async def voice_semantic(quick: bool, progress: Progress) -> list[Figure]:
+    """The same with semantic_vad, for a caller who has audibly finished; others are waited for."""
+    spoken = [clips()[n] for n in FINISHED]
+    turns = 4 if quick else 30
+    async with serving(*SEMANTIC) as served, Caller(served.url) as call:
+        await call.opened()
+        call.send(SEMANTIC_VAD)
+        await call.event("session.updated")
+        taken = []
+        for turn in range(turns):
+            progress(f"voice-semantic: turn {turn + 1} of {turns}")
+            taken.append(await _turn(call, spoken[turn % len(spoken)]))
+            call.send({"type": "output_audio_buffer.clear"})
+    return _until_the_sound("voice to voice, scripted engines, semantic_vad", SEMANTIC_MS, taken)
+
+
+def _until_the_sound(title: str, window: float, taken: list[dict[str, float]]) -> list[Figure]:
     return [
-        Figure(
-            f"voice to voice, scripted engines (window {window:.0f} ms)",
-            "ms",
-            tuple(each["first sound"] for each in taken),
-            window + OVERHEAD_MS,
-        ),
+        Figure(title, "ms", tuple(each["first sound"] for each in taken), window + OVERHEAD_MS),
         Figure("  end of turn (speech_stopped)", "ms", tuple(each["end of turn"] for each in taken)),
         Figure(
             "  end of turn to first sound",

@@ -71,6 +71,7 @@ def pipeline_config(settings: Settings) -> PipelineConfig:
     return PipelineConfig(
         num_pipelines=settings.num_pipelines,
         vad=settings.engine("vad"),
+        turn=settings.engine("turn"),
         stt=settings.engine("stt"),
         llm=settings.engine("llm"),
         tts=settings.engine("tts"),

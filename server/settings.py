@@ -117,6 +117,12 @@ class Settings(BaseSettings):
         "Engines", False, "Fetch models that are missing from the store before loading them."
     )
     vad: str = _in("Engines", "silero", "Voice activity engine: tells speech from everything else.")
+    turn: str = _in(
+        "Engines",
+        "smart-turn",
+        "End of turn engine, for sessions with semantic_vad: tells who has finished from who has only "
+        "paused. none: silence alone ends a turn.",
+    )
 
     stt: str = _in("Speech to text", "faster-whisper", "Speech recognition engine.")
     stt_model: str = _in(
@@ -178,7 +184,7 @@ class Settings(BaseSettings):
         """Only what is given: the sources are read, and told apart in errors, in settings_sources."""
         return (init_settings,)
 
-    @field_validator("vad", "stt", "llm_backend", "tts")
+    @field_validator("vad", "turn", "stt", "llm_backend", "tts")
     @classmethod
     def _known_engine(cls, value: str, info: ValidationInfo) -> str:
         names = available(engine_kind(str(info.field_name)))
@@ -229,10 +235,10 @@ class Settings(BaseSettings):
         """What clients see as ``session.model``."""
         return Path(self.llm_model).name or self.llm_backend
 
-    def engine(self, kind: Literal["vad", "stt", "llm", "tts"]) -> EngineSettings:
+    def engine(self, kind: Literal["vad", "turn", "stt", "llm", "tts"]) -> EngineSettings:
         """What was chosen for the engine of ``kind``."""
-        if kind == "vad":
-            return EngineSettings(self.vad, device=self.device, models_dir=self.models_dir)
+        if kind in ("vad", "turn"):
+            return EngineSettings(getattr(self, kind), device=self.device, models_dir=self.models_dir)
         key: SecretStr = getattr(self, f"{kind}_api_key")
         return EngineSettings(
             name=self.llm_backend if kind == "llm" else getattr(self, kind),

@@ -31,6 +31,7 @@ from units.engines.base import (
     LanguageModel,
     SpeechToText,
     TextToSpeech,
+    TurnDetector,
     VoiceActivityDetector,
 )
 from units.messages import EAR_RATE, Generate, Message
@@ -90,10 +91,11 @@ def build_unit(engines: Engines, config: PipelineConfig | None = None, index: in
 
 
 def load_engines(config: PipelineConfig, progress: Progress | None = None) -> Engines:
-    """Load the four engines and make each do a little work, so that the first caller need not wait."""
+    """Load the engines and make each do a little work, so that the first caller need not wait."""
     say = progress or _log
     return Engines(
         vad=_load("vad", config.vad, say, _warm_vad),
+        turn=_load("turn", config.turn, say, _warm_turn),
         stt=_load("stt", config.stt, say, _warm_stt),
         llm=_load("llm", config.llm, say, partial(_warm_llm, instructions=config.instructions)),
         tts=_load("tts", config.tts, say, _warm_tts),
@@ -102,7 +104,7 @@ def load_engines(config: PipelineConfig, progress: Progress | None = None) -> En
 
 def close_engines(engines: Engines) -> None:
     """Let engines with a ``close`` method give back what they hold."""
-    for engine in (engines.vad, engines.stt, engines.llm, engines.tts):
+    for engine in (engines.vad, engines.turn, engines.stt, engines.llm, engines.tts):
         close = getattr(engine, "close", None)
         if close is not None:
             close()
@@ -124,6 +126,7 @@ def _load(kind: str, settings: EngineSettings, say: Progress, warm: Callable[[An
 
 _TITLES = {
     "vad": "voice activity",
+    "turn": "end of turn",
     "stt": "speech to text",
     "llm": "language model",
     "tts": "text to speech",
@@ -132,6 +135,11 @@ _TITLES = {
 
 def _warm_vad(engine: VoiceActivityDetector) -> None:
     engine.open().probability(np.zeros(CHUNK, np.float32))
+
+
+def _warm_turn(engine: TurnDetector | None) -> None:
+    if engine is not None:
+        engine.finished(np.zeros(CHUNK, np.float32))
 
 
 def _warm_stt(engine: SpeechToText) -> None:

@@ -20,6 +20,7 @@ class PipelineConfig:
     num_pipelines: int = 1
     """Units, and so conversations at a time."""
     vad: EngineSettings = field(default_factory=lambda: EngineSettings("silero"))
+    turn: EngineSettings = field(default_factory=lambda: EngineSettings("smart-turn"))
     stt: EngineSettings = field(default_factory=lambda: EngineSettings("faster-whisper"))
     llm: EngineSettings = field(default_factory=lambda: EngineSettings("llama-cpp"))
     tts: EngineSettings = field(default_factory=lambda: EngineSettings("kokoro"))

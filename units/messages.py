@@ -68,6 +68,18 @@ class Pcm:
 
 
 @dataclass(frozen=True, slots=True)
+class Eagerness:
+    """How soon a turn is over when a model has judged at its soft end whether the caller has finished."""
+
+    threshold: float
+    """Probability from which on the caller has finished."""
+    finished_ms: int
+    """Silence that ends the turn then."""
+    unfinished_ms: int
+    """Silence that ends it otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
 class Listen:
     """How the voice activity stage is to listen from here on. The session sends it in the stream,
     so that it takes effect between two samples and needs no lock."""
@@ -79,7 +91,9 @@ class Listen:
     soft_end_ms: int = 200
     """Silence after which the utterance is transcribed on speculation."""
     silence_ms: int = 500
-    """Silence after which the turn is over."""
+    """Silence after which the turn is over, if no model has judged that."""
+    eagerness: Eagerness | None = None
+    """None: no model is asked."""
     live: bool = True
     """Send growing pieces of unfinished speech for live transcription."""
     language: str = ""
@@ -172,7 +186,7 @@ class SpeechResumed(Notice):
 
 @dataclass(frozen=True, slots=True)
 class SpeechEnded(Notice):
-    """The caller has been silent for ``silence_ms``: the turn is over."""
+    """The caller has been silent for long enough: the turn is over."""
 
     turn: int
     audio_end_ms: int

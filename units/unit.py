@@ -19,7 +19,13 @@ from queue import SimpleQueue
 from typing import Any
 
 from units.config import PipelineConfig
-from units.engines.base import LanguageModel, SpeechToText, TextToSpeech, VoiceActivityDetector
+from units.engines.base import (
+    LanguageModel,
+    SpeechToText,
+    TextToSpeech,
+    TurnDetector,
+    VoiceActivityDetector,
+)
 from units.line import Delivery, Line, Stage, StageDied, StageRunner
 from units.messages import End, Envelope, Generate, Prepare, Say
 from units.playout import Playout
@@ -44,6 +50,8 @@ class Engines:
     stt: SpeechToText
     llm: LanguageModel
     tts: TextToSpeech
+    turn: TurnDetector | None = None
+    """None: turns end by silence alone."""
 
 
 class PipelineUnit:
@@ -112,7 +120,7 @@ class PipelineUnit:
         """Start the stage threads. They deliver to the running event loop."""
         self.text_output_queue = Delivery(asyncio.get_running_loop(), self._receive)
         self._ears = self._line(
-            ("vad", partial(detect_turns, detector=self._engines.vad)),
+            ("vad", partial(detect_turns, detector=self._engines.vad, turn_detector=self._engines.turn)),
             ("stt", partial(transcribe, engine=self._engines.stt)),
             ("notifier", notify),
         )

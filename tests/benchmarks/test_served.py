@@ -14,7 +14,7 @@ from benchmarks.figures import CannotRun
 from benchmarks.served import Served, serving
 from server.track import RATE
 
-SCRIPTED = ("--stt", "scripted", "--llm-backend", "scripted", "--tts", "scripted", "--vad", "scripted")
+SCRIPTED = tuple(f"--{engine}=scripted" for engine in ("vad", "turn", "stt", "llm-backend", "tts"))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-SCRIPTED = ("--vad", "scripted", "--stt", "scripted", "--llm-backend", "scripted", "--tts", "scripted")
+SCRIPTED = tuple(f"--{engine}=scripted" for engine in ("vad", "turn", "stt", "llm-backend", "tts"))
 """Flags for engines that load and answer at once."""
 
 READY = "Duologue is ready: "

@@ -16,7 +16,9 @@ from units import EngineUnavailable, Pipeline, PipelineConfig, build_pipeline
 from units.engines.base import EngineSettings
 
 SCRIPTED = EngineSettings("scripted")
-CONFIG = PipelineConfig(num_pipelines=2, vad=SCRIPTED, stt=SCRIPTED, llm=SCRIPTED, tts=SCRIPTED)
+CONFIG = PipelineConfig(
+    num_pipelines=2, vad=SCRIPTED, turn=SCRIPTED, stt=SCRIPTED, llm=SCRIPTED, tts=SCRIPTED
+)
 
 Client = TestClient[Any, Any]
 

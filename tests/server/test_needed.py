@@ -21,13 +21,24 @@ def test_what_may_be_needed_is_in_the_catalogue(name: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "names"),
     [
-        ({"stt": "scripted", "llm_backend": "scripted", "tts": "scripted"}, []),
-        ({"stt": "openai", "llm_backend": "chat-completions"}, ["kokoro-82m-int8", "kokoro-voices"]),
+        ({"turn": "none", "stt": "scripted", "llm_backend": "scripted", "tts": "scripted"}, []),
         (
-            {"stt_model": "whisper-tiny.en", "llm_model": "/models/mine.gguf", "tts": "openai"},
+            {"stt": "openai", "llm_backend": "chat-completions"},
+            ["smart-turn-v3.2", "kokoro-82m-int8", "kokoro-voices"],
+        ),
+        (
+            {
+                "turn": "scripted",
+                "stt_model": "whisper-tiny.en",
+                "llm_model": "/models/mine.gguf",
+                "tts": "openai",
+            },
             ["whisper-tiny.en"],
         ),
-        ({"stt": "openai", "llm_backend": "responses", "device": "cuda"}, ["kokoro-82m", "kokoro-voices"]),
+        (
+            {"turn": "none", "stt": "openai", "llm_backend": "responses", "device": "cuda"},
+            ["kokoro-82m", "kokoro-voices"],
+        ),
     ],
 )
 def test_only_what_the_chosen_engines_use_is_needed(settings: dict[str, Any], names: list[str]) -> None:

@@ -34,7 +34,7 @@ RATE = 24_000
 @pytest.fixture
 def pipeline() -> Pipeline:
     return build_pipeline(
-        PipelineConfig(num_pipelines=2, vad=SCRIPTED, stt=SCRIPTED, llm=SCRIPTED, tts=SCRIPTED)
+        PipelineConfig(num_pipelines=2, vad=SCRIPTED, turn=SCRIPTED, stt=SCRIPTED, llm=SCRIPTED, tts=SCRIPTED)
     )
 
 

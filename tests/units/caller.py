@@ -17,7 +17,7 @@ import numpy as np
 from tests.protocol.order import OrderChecker
 from tests.protocol.validate_event import Validator
 from units import Engines, EngineSettings, PipelineConfig, PipelineUnit
-from units.engines.scripted import ScriptedLLM, ScriptedSTT, ScriptedTTS, ScriptedVad
+from units.engines.scripted import ScriptedLLM, ScriptedSTT, ScriptedTTS, ScriptedTurn, ScriptedVad
 from units.line import Line
 from units.messages import Audio, End, Envelope, Float32
 from units.playout import Heard, Playout
@@ -32,9 +32,10 @@ _SCRIPTED = EngineSettings("scripted")
 
 
 def scripted(**others: Any) -> Engines:
-    """Scripted engines, except those given as ``vad``, ``stt``, ``llm`` or ``tts``."""
+    """Scripted engines, except those given as ``vad``, ``turn``, ``stt``, ``llm`` or ``tts``."""
     engines: dict[str, Any] = {
         "vad": ScriptedVad(_SCRIPTED),
+        "turn": ScriptedTurn(_SCRIPTED),
         "stt": ScriptedSTT(_SCRIPTED),
         "llm": ScriptedLLM(_SCRIPTED),
         "tts": ScriptedTTS(_SCRIPTED),

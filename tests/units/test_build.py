@@ -25,7 +25,7 @@ from units.engines import registry
 from units.engines.base import EngineError
 
 SCRIPTED = EngineSettings("scripted")
-CONFIG = PipelineConfig(vad=SCRIPTED, stt=SCRIPTED, llm=SCRIPTED, tts=SCRIPTED)
+CONFIG = PipelineConfig(vad=SCRIPTED, turn=SCRIPTED, stt=SCRIPTED, llm=SCRIPTED, tts=SCRIPTED)
 
 
 class Script:
@@ -106,7 +106,12 @@ def test_progress_is_told_in_words() -> None:
     said: list[str] = []
     load_engines(CONFIG, said.append)
     assert said[0] == "loading voice activity: scripted"
-    assert len(said) == 4
+    assert len(said) == 5
+
+
+def test_there_need_not_be_a_model_of_the_end_of_turn() -> None:
+    assert load_engines(CONFIG).turn is not None
+    assert load_engines(replace(CONFIG, turn=EngineSettings("none"))).turn is None
 
 
 class Broken:

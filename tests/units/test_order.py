@@ -14,6 +14,7 @@ from tests.protocol.order import OrderChecker
 from tests.units.caller import Caller, Json, loud, quiet, said, scripted
 from tests.units.conftest import UnitFactory
 from tests.units.odd_engines import GatedLLM, GatedTTS, GatedVad, RememberingLLM
+from units.engines.base import EngineError
 from units.engines.scripted import ANSWER, HEARD, LONG_ANSWER
 from units.messages import Message
 from units.session import MOST_UNHEARD
@@ -157,6 +158,65 @@ async def test_an_answer_aside_does_not_wait_for_what_is_being_said(new_unit: Un
     assert caller.session.service.active is not None
     tts.gate.set()
     assert (await caller.got("response.done", 2))["response"]["conversation_id"]
+    await caller.hang_up()
+
+
+SEMANTIC = {"input": {"turn_detection": {"type": "semantic_vad", "eagerness": "medium"}}}
+SOFT = 0.03
+"""Level of speech after which the scripted detector thinks that more is to come."""
+
+
+async def test_an_answer_waits_for_a_caller_who_has_not_finished(new_unit: UnitFactory) -> None:
+    llm = RememberingLLM()
+    caller = Caller(new_unit(scripted(llm=llm)))
+    caller.configure(audio=SEMANTIC)
+    caller.say(loud(640, SOFT), quiet(3500))
+    await caller.unit.eventually(lambda: llm.requests)  # on speculation, as ever
+    assert caller.types[-1] == "input_audio_buffer.speech_started"
+    caller.say(quiet(600))
+    stopped = await caller.got("input_audio_buffer.speech_stopped")
+    assert stopped["audio_end_ms"] == pytest.approx(640 + 4000, abs=64)
+    await caller.got("response.done")
+    assert len(llm.requests) == 1
+    await caller.hang_up()
+
+
+async def test_a_caller_who_has_finished_is_answered_sooner(new_unit: UnitFactory) -> None:
+    caller = Caller(new_unit())
+    caller.configure(audio=SEMANTIC)
+    caller.say(loud(640), quiet(500))
+    stopped = await caller.got("input_audio_buffer.speech_stopped")
+    assert stopped["audio_end_ms"] == pytest.approx(640 + 300, abs=64)
+    await caller.got("response.done")
+    await caller.hang_up()
+
+
+async def test_a_caller_who_goes_on_after_a_long_pause_has_said_one_thing(new_unit: UnitFactory) -> None:
+    llm = RememberingLLM()
+    caller = Caller(new_unit(scripted(llm=llm)))
+    caller.configure(audio=SEMANTIC)
+    caller.say(loud(640, SOFT), quiet(2000))
+    await caller.unit.eventually(lambda: llm.requests)
+    caller.say(loud(640), quiet(500))
+    await caller.got("response.done")
+    assert len(caller.of("input_audio_buffer.speech_started")) == 1
+    assert len(caller.of("input_audio_buffer.committed")) == 1
+    assert len(caller.responses) == 1
+    await caller.hang_up()
+
+
+class BrokenTurn:
+    def finished(self, samples: object) -> float:
+        raise EngineError("out of memory")
+
+
+async def test_a_model_of_the_end_of_turn_that_fails_costs_nobody_the_call(new_unit: UnitFactory) -> None:
+    caller = Caller(new_unit(scripted(turn=BrokenTurn())))
+    caller.configure(audio=SEMANTIC)
+    for turn in (1, 2):
+        caller.say(loud(640), quiet(800))
+        await caller.got("response.done", turn)
+    assert not caller.errors
     await caller.hang_up()
 
 

@@ -83,6 +83,19 @@ class VoiceActivityDetector(Protocol):
 
 
 @runtime_checkable
+class TurnDetector(Protocol):
+    """Tells who has finished from who has only paused."""
+
+    def finished(self, samples: Float32) -> float:
+        """Probability that the speaker has finished; blocking.
+
+        ``samples`` are the turn so far (float32 mono at 16 kHz, any length), up to and including the short
+        silence after which it is asked. Called by the thread that listens: sound waits meanwhile, so it
+        should take a fraction of a second. Raises EngineError; silence alone ends the turn then.
+        """
+
+
+@runtime_checkable
 class SpeechToText(Protocol):
     """Turns an utterance into words."""
 

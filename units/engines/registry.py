@@ -1,7 +1,7 @@
 """Engines by name: the built-in ones, those registered at run time, and those of other packages.
 
-A package adds an engine with an entry point in the group ``duologue.vad``, ``duologue.stt``,
-``duologue.llm`` or ``duologue.tts``; its object is called with one
+A package adds an engine with an entry point in the group ``duologue.vad``, ``duologue.turn``,
+``duologue.stt``, ``duologue.llm`` or ``duologue.tts``; its object is called with one
 :class:`~units.engines.base.EngineSettings` and returns the loaded engine::
 
     [project.entry-points."duologue.tts"]
@@ -17,7 +17,7 @@ from typing import Any
 
 from units.engines.base import EngineSettings, EngineUnavailable
 
-KINDS = ("vad", "stt", "llm", "tts")
+KINDS = ("vad", "turn", "stt", "llm", "tts")
 
 Factory = Callable[[EngineSettings], Any]
 
@@ -25,6 +25,11 @@ BUILT_IN: dict[str, dict[str, str]] = {
     "vad": {
         "silero": "units.engines.silero:SileroVad",
         "scripted": "units.engines.scripted:ScriptedVad",
+    },
+    "turn": {
+        "smart-turn": "units.engines.smart_turn:SmartTurn",
+        "scripted": "units.engines.scripted:ScriptedTurn",
+        "none": "units.engines.registry:nothing",
     },
     "stt": {
         "faster-whisper": "units.engines.faster_whisper:FasterWhisper",
@@ -67,6 +72,10 @@ def load(kind: str, settings: EngineSettings) -> Any:
     """The engine ``settings.name``, loaded. Blocks. Raises EngineUnavailable saying what to do."""
     factory = _factory(kind, settings.name)
     return factory(settings)
+
+
+def nothing(settings: EngineSettings) -> None:
+    """The engine of a kind that one can do without."""
 
 
 def _factory(kind: str, name: str) -> Factory:

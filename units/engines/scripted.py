@@ -33,7 +33,9 @@ LONG_ANSWER = (
 THOUGHT = "<think>The caller must never hear this.</think>"
 
 CHUNK_SAMPLES = 512
+BLOCK_SAMPLES = 128
 SPEECH_DBFS = -45.0
+FULL_VOICE_DBFS = -20.0
 SOUND_DBFS = -60.0
 TONE_RATE = 24_000
 TONE_HZ = 300.0
@@ -70,6 +72,20 @@ class ScriptedVad:
     def open(self) -> ScriptedVoiceStream:
         """A fresh stream."""
         return ScriptedVoiceStream()
+
+
+class ScriptedTurn:
+    """Whoever falls silent at full voice has finished; whoever grows quiet first has not."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self.settings = settings
+
+    def finished(self, samples: Float32) -> float:
+        """1.0 when the last of ``samples`` above -45 dBFS is above -20 dBFS, else 0.0."""
+        power = np.square(samples[len(samples) % BLOCK_SAMPLES :], dtype=np.float64)
+        levels = np.sqrt(power.reshape(-1, BLOCK_SAMPLES).mean(axis=1))
+        audible = levels[levels > 10 ** (SPEECH_DBFS / 20)]
+        return 1.0 if len(audible) and audible[-1] > 10 ** (FULL_VOICE_DBFS / 20) else 0.0
 
 
 class ScriptedSTT:

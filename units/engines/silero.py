@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 
+from units.engines import onnx_file
 from units.engines.base import EngineSettings, EngineUnavailable
 from units.messages import EAR_RATE, Float32
 
@@ -25,17 +25,6 @@ CONTEXT = 64
 # The same network, equal to 1e-6; the first has no branches and runs in less than half the time.
 _FILES = ("silero_vad_op18_ifless.onnx", "silero_vad.onnx")
 
-# onnxruntime's exceptions share no base class but Exception.
-_state = onnxruntime.capi.onnxruntime_pybind11_state
-_LOAD_ERRORS: tuple[type[Exception], ...] = (
-    RuntimeError,
-    ValueError,
-    _state.Fail,
-    _state.InvalidArgument,
-    _state.InvalidGraph,
-    _state.InvalidProtobuf,
-)
-
 
 class SileroVad:
     """The default voice activity detector. ``settings.model`` may be the path of an ONNX file."""
@@ -46,7 +35,7 @@ class SileroVad:
             raise EngineUnavailable(
                 f"There is no Silero VAD model at {path}; leave the model empty for the default."
             )
-        self._session = _session(path)
+        self._session = onnx_file.session(path, "Silero VAD")
 
     def open(self) -> SileroStream:
         """A fresh stream; the weights stay shared. onnxruntime sessions may be run from many threads."""
@@ -86,15 +75,3 @@ def _packaged() -> Path:
             if (path := Path(folder) / "data" / name).is_file():
                 return path
     raise EngineUnavailable("The package silero-vad is not installed; run: pip install silero-vad")
-
-
-def _session(path: Path) -> Any:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.log_severity_level = 3
-    try:
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except _LOAD_ERRORS as error:
-        raise EngineUnavailable(f"{path} cannot be loaded as a Silero VAD model ({error}).") from error

@@ -303,7 +303,7 @@ _MODELS = (
     Model(
         "smart-turn-v3.2",
         "BSD-2-Clause",
-        "end of turn detection",
+        "end of turn (default)",
         (
             ModelFile(
                 "smart-turn-v3.2-cpu.onnx",
@@ -320,6 +320,7 @@ _MODELS = (
                 ),
             ),
         ),
+        default=True,
     ),
 )
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from units.messages import Listen, Tool, Voice
+from units.messages import Eagerness, Listen, Tool, Voice
 from units.realtime.errors import ProtocolError, missing, wrong_value
 from units.realtime.schema import (
     Check,
@@ -56,8 +56,16 @@ _TURN_DETECTION: dict[str, Wire] = {
     },
 }
 
+_EAGERNESS = {
+    "low": Eagerness(threshold=0.7, finished_ms=500, unfinished_ms=8_000),
+    "medium": Eagerness(threshold=0.5, finished_ms=300, unfinished_ms=4_000),
+    "high": Eagerness(threshold=0.3, finished_ms=300, unfinished_ms=2_000),
+}
+_EAGERNESS["auto"] = _EAGERNESS["medium"]
+"""When a turn is over under semantic_vad; the longest waits are those of the hosted service."""
+
 _SEMANTIC_SILENCE_MS = {"low": 1000, "medium": 600, "high": 300, "auto": 600}
-"""Silence that ends a turn under semantic_vad, until a model of the end of turn decides it."""
+"""Silence that ends a turn under semantic_vad where no model judges it."""
 
 MOST_TOOLS = 128
 MOST_SERVERS = 16
@@ -484,7 +492,9 @@ class SessionConfig:
         language = (self._input["transcription"] or {}).get("language") or ""
         if detection is None:
             return Listen(turn_detection=False, live=False, language=language)
+        eagerness = None
         if detection["type"] == "semantic_vad":
+            eagerness = _EAGERNESS[detection["eagerness"]]
             silence = _SEMANTIC_SILENCE_MS[detection["eagerness"]]
             detection = _TURN_DETECTION["server_vad"] | {"silence_duration_ms": silence}
         return Listen(
@@ -492,6 +502,7 @@ class SessionConfig:
             prefix_padding_ms=detection["prefix_padding_ms"],
             soft_end_ms=min(SOFT_END_MS, detection["silence_duration_ms"]),
             silence_ms=detection["silence_duration_ms"],
+            eagerness=eagerness,
             live=live and self.transcribes,
             language=language,
         )

@@ -3,16 +3,21 @@
 A turn starts with two loud chunks in a row and ends with silence, which is taken to begin where the sound
 fell silent rather than where the detector noticed. At a soft end, earlier than the end,
 what was said so far is sent to the recogniser on speculation; if the caller goes on, the next soft end
-sends it again, longer. All times are counted in samples, so the same sound gives the same turns.
+sends it again, longer. Where the session wants it, a model is then asked whether the caller has finished, and
+the silence that ends the turn is short or long accordingly.
+
+All times are counted in samples, so the same sound gives the same turns, however long the model thinks: sound
+waits in the queue meanwhile.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from units.engines.base import VoiceActivityDetector, VoiceStream
+from units.engines.base import EngineError, TurnDetector, VoiceActivityDetector, VoiceStream
 from units.messages import (
     COMMIT_MIN_MS,
     EAR_RATE,
@@ -33,6 +38,8 @@ from units.messages import (
     StayedSilent,
 )
 from units.scope import CancelScope
+
+logger = logging.getLogger(__name__)
 
 CHUNK = 512
 """Samples that the detector judges at a time: 32 ms."""
@@ -62,15 +69,20 @@ _SETTLE_AFTER = 20 * EAR_RATE
 _SETTLE_AT_LATEST = 28 * EAR_RATE
 """A turn this long is sent piece by piece, cut at the first dip, so that its end is transcribed quickly."""
 
+_JUDGED = 8 * EAR_RATE
+"""Sound that the model of the end of turn is given at least, if the turn has so much."""
+
 _KEEP = 300 * EAR_RATE
 """Most sound kept for a manual commit; older sound is forgotten."""
 
 
 def detect_turns(
-    bodies: Iterable[Pcm | Listen | Clear | Commit | Await | Recording], detector: VoiceActivityDetector
+    bodies: Iterable[Pcm | Listen | Clear | Commit | Await | Recording],
+    detector: VoiceActivityDetector,
+    turn_detector: TurnDetector | None = None,
 ) -> Iterator[Speech | Recording | Notice]:
     """Yield notices about the caller's turns, and their sound as Speech. Recordings pass."""
-    ear = _Ear(detector.open())
+    ear = _Ear(detector.open(), turn_detector)
     for body in bodies:
         match body:
             case Pcm(samples):
@@ -90,8 +102,9 @@ def detect_turns(
 class _Ear:
     """One caller's sound, and where in a turn it is."""
 
-    def __init__(self, stream: VoiceStream) -> None:
+    def __init__(self, stream: VoiceStream, turn_detector: TurnDetector | None) -> None:
         self._stream = stream
+        self._turn_detector = turn_detector
         self._rules = Listen()
         self._rest: Float32 = np.zeros(0, np.float32)
         self._heard = 0  # samples judged since the session began
@@ -119,8 +132,10 @@ class _Ear:
         self._quiet = 0  # samples of silence since the last speech
         self._loudest = 0.0  # power of the turn's loudest block
         self._paused = False
+        self._finished: float | None = None  # what the model makes of the last pause
         self._fresh = 0  # samples since the last live transcript
         self._said = 0  # samples of the turn that were settled
+        self._settled: Float32 = np.zeros(0, np.float32)  # the last of them
         self._superseded = CancelScope("utterance")
 
     def hear(self, samples: Float32) -> Iterator[Speech | Notice]:
@@ -138,7 +153,7 @@ class _Ear:
         if not (self._speaking and self._paused and self._quiet and len(self._rest)):
             return False
         power = float(np.square(self._rest).mean())
-        over = self._quiet + len(self._rest) >= self._samples(self._rules.silence_ms)
+        over = self._quiet + len(self._rest) >= self._window
         return over and power <= self._loudest * _FAINT
 
     def _judge(self, chunk: Float32) -> Iterator[Speech | Notice]:
@@ -184,8 +199,17 @@ class _Ear:
             yield from self._pause()
         elif not self._paused and self._length >= _SETTLE_AFTER:
             yield self._settle()
-        if self._quiet >= self._samples(self._rules.silence_ms):
+        if self._quiet >= self._window:
             yield from self._end()
+
+    @property
+    def _window(self) -> int:
+        """Samples of silence that end the turn, as things stand."""
+        eagerness = self._rules.eagerness
+        if eagerness is None or self._finished is None:
+            return self._samples(self._rules.silence_ms)
+        finished = self._finished >= eagerness.threshold
+        return self._samples(eagerness.finished_ms if finished else eagerness.unfinished_ms)
 
     def _silence_before(self) -> int:
         """Samples of silence that the detector took for speech before it noticed, at most ``_LAG``."""
@@ -210,6 +234,17 @@ class _Ear:
         self._supersede()
         yield SpeechPaused(self._turn, self._revision, _ms(self._heard - self._quiet))
         yield self._speech("final")
+        self._finished = self._probably_finished()
+
+    def _probably_finished(self) -> float | None:
+        """What the model says; None if it is not to be asked, or cannot tell."""
+        if self._rules.eagerness is None or self._turn_detector is None:
+            return None
+        try:
+            return self._turn_detector.finished(np.concatenate([self._settled, *self._kept]))
+        except EngineError as error:
+            logger.warning("silence alone ends turn %d: %s", self._turn, error)
+            return None
 
     def _end(self) -> Iterator[Speech | Notice]:
         if not self._paused:  # a silence window shorter than the soft end
@@ -226,6 +261,7 @@ class _Ear:
 
     def _settle(self) -> Speech:
         piece = self._speech("settled")
+        self._settled = piece.samples[-_JUDGED:]
         self._said += self._length
         self._kept.clear()
         self._superseded = CancelScope("utterance")

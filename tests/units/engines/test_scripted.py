@@ -16,6 +16,7 @@ from units.engines.scripted import (
     ScriptedLLM,
     ScriptedSTT,
     ScriptedTTS,
+    ScriptedTurn,
     ScriptedVad,
 )
 from units.messages import Finish, Float32, Generate, Message, Token, Tool, ToolCall, ToolResult
@@ -56,7 +57,7 @@ def said(request: Generate) -> str:
     return "".join(item.text for item in run(request) if isinstance(item, Token))
 
 
-@pytest.mark.parametrize("kind", ["vad", "stt", "llm", "tts"])
+@pytest.mark.parametrize("kind", ["vad", "turn", "stt", "llm", "tts"])
 def test_the_registry_loads_a_scripted_engine_of_every_kind(kind: str) -> None:
     assert type(load(kind, SETTINGS)).__name__.startswith("Scripted")
 
@@ -82,6 +83,21 @@ def test_the_detector_refuses_a_chunk_of_another_size() -> None:
 )
 def test_the_recogniser_understands_sound_but_not_silence(samples: Float32, text: str) -> None:
     assert ScriptedSTT(SETTINGS).transcribe(samples).text == text
+
+
+@pytest.mark.parametrize(
+    ("sounds", "finished"),
+    [
+        ([tone(-10, 8_000), np.zeros(2_000, np.float32)], 1.0),
+        ([tone(-10, 8_000), tone(-30, 4_000), np.zeros(2_000, np.float32)], 0.0),
+        ([tone(-30, 8_000), tone(-10, 4_000)], 1.0),
+        ([tone(-50, 8_000)], 0.0),
+        ([np.zeros(100, np.float32)], 0.0),
+        ([np.zeros(0, np.float32)], 0.0),
+    ],
+)
+def test_who_falls_silent_at_full_voice_has_finished(sounds: list[Float32], finished: float) -> None:
+    assert ScriptedTurn(SETTINGS).finished(np.concatenate(sounds)) == finished
 
 
 def test_the_plain_answer_has_44_characters_and_ends_with_a_period() -> None:

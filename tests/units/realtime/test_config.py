@@ -219,8 +219,26 @@ def test_the_ears_are_told_how_to_listen() -> None:
         threshold=0.3, silence_ms=900, soft_end_ms=SOFT_END_MS, live=False
     )
     assert listen(type="server_vad", silence_duration_ms=90).soft_end_ms == 90
-    assert listen(type="semantic_vad", eagerness="low").silence_ms > listen(type="semantic_vad").silence_ms
     assert not listen().turn_detection
+
+
+def test_only_semantic_vad_has_the_end_of_a_turn_judged() -> None:
+    assert session().listen(live=True).eagerness is None
+    assert listen().eagerness is None
+    semantic = listen(type="semantic_vad")
+    assert semantic.eagerness is not None
+    assert semantic.soft_end_ms == SOFT_END_MS < semantic.eagerness.finished_ms
+    assert semantic == listen(type="semantic_vad", eagerness="auto")
+    assert semantic == listen(type="semantic_vad", eagerness="medium")
+
+
+def test_the_more_eager_the_sooner_a_turn_is_over() -> None:
+    found = [listen(type="semantic_vad", eagerness=each) for each in ("low", "medium", "high")]
+    assert [each.silence_ms for each in found] == [1000, 600, 300]
+    low, medium, high = (each.eagerness for each in found if each.eagerness)
+    assert (low.unfinished_ms, medium.unfinished_ms, high.unfinished_ms) == (8_000, 4_000, 2_000)
+    assert low.finished_ms > medium.finished_ms >= high.finished_ms
+    assert low.threshold > medium.threshold > high.threshold
 
 
 def test_live_transcripts_are_made_for_those_who_want_transcripts() -> None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from units.engines.base import EngineSettings
-from units.engines.scripted import ScriptedVad
+from units.engines.base import EngineError, EngineSettings, TurnDetector
+from units.engines.scripted import ScriptedTurn, ScriptedVad
 from units.messages import (
     EAR_RATE,
     Await,
     Clear,
     Commit,
     Committed,
+    Eagerness,
     Float32,
     Listen,
     Pcm,
@@ -262,3 +264,150 @@ def test_speech_is_no_silence() -> None:
     assert "StayedSilent" not in kinds(heard(QUIET_LIVE, Await(640), quiet(10), loud(5), quiet(100)))
     assert "StayedSilent" not in kinds(heard(QUIET_LIVE, loud(5), Await(640), quiet(100)))
     assert heard(Await(640), quiet(10), Await(0), quiet(100)) == []
+
+
+# --- the end of a turn as a model judges it ------------------------------------------------------
+
+EAGER = Eagerness(threshold=0.5, finished_ms=320, unfinished_ms=1600)
+JUDGED = Listen(soft_end_ms=96, silence_ms=640, eagerness=EAGER, live=False)
+
+
+def trailing_off(chunks: int) -> Pcm:
+    """Speech after which the scripted detector thinks that more is to come."""
+    return Pcm(np.full(chunks * CHUNK, 0.03, np.float32))
+
+
+class Asked:
+    """Gives one answer after another, the last for good, and keeps what it was asked."""
+
+    def __init__(self, *answers: float | EngineError) -> None:
+        self.answers = [*answers]
+        self.sounds: list[Float32] = []
+
+    def finished(self, samples: Float32) -> float:
+        self.sounds.append(samples)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, EngineError):
+            raise answer
+        return answer
+
+
+def judged(*bodies: object, by: TurnDetector | None = None) -> list[Any]:
+    turn_detector = by or ScriptedTurn(EngineSettings("scripted"))
+    return [*detect_turns(iter(bodies), ScriptedVad(EngineSettings("scripted")), turn_detector)]  # type: ignore[arg-type]
+
+
+def silence_before_the_end(outputs: Iterable[object]) -> list[int]:
+    """Milliseconds from the last sound of each turn to its end."""
+    paused = {each.turn: each for each in outputs if isinstance(each, SpeechPaused)}
+    ends = [each for each in outputs if isinstance(each, SpeechEnded)]
+    return [each.audio_end_ms - paused[each.turn].audio_end_ms for each in ends]
+
+
+def test_a_caller_who_has_finished_waits_a_short_time() -> None:
+    outputs = judged(JUDGED, loud(20), quiet(60))
+    assert kinds(outputs) == ["SpeechStarted", "SpeechPaused", "final", "SpeechEnded"]
+    assert silence_before_the_end(outputs) == [320]
+
+
+def test_a_caller_who_has_not_finished_is_given_time() -> None:
+    assert "SpeechEnded" not in kinds(judged(JUDGED, trailing_off(20), quiet(49)))
+    assert silence_before_the_end(judged(JUDGED, trailing_off(20), quiet(60))) == [1600]
+
+
+def test_each_pause_is_judged_anew() -> None:
+    outputs = judged(JUDGED, trailing_off(20), quiet(40), loud(20), quiet(40))
+    pause = ["SpeechPaused", "final"]
+    assert kinds(outputs) == ["SpeechStarted", *pause, "SpeechResumed", *pause, "SpeechEnded"]
+    assert silence_before_the_end(outputs) == [320]
+    outputs = judged(JUDGED, loud(20), quiet(7), trailing_off(20), quiet(60))
+    assert silence_before_the_end(outputs) == [1600]
+
+
+def test_a_pause_is_judged_once() -> None:
+    model = Asked(0.0)
+    judged(JUDGED, loud(20), quiet(100), by=model)
+    assert len(model.sounds) == 1
+
+
+def test_the_words_are_on_their_way_before_the_model_is_asked() -> None:
+    model = Asked(1.0)
+    outputs = detect_turns([JUDGED, loud(20), quiet(20)], ScriptedVad(EngineSettings("scripted")), model)
+    assert kinds([next(outputs), next(outputs), next(outputs)]) == ["SpeechStarted", "SpeechPaused", "final"]
+    assert model.sounds == []
+    assert kinds(outputs) == ["SpeechEnded"]
+    assert len(model.sounds) == 1
+
+
+def test_the_model_hears_the_turn_up_to_the_soft_end() -> None:
+    model = Asked(1.0)
+    judged(JUDGED, quiet(30), loud(20), quiet(30), by=model)
+    sound = model.sounds[0]
+    silence = np.flatnonzero(sound)[-1] + 1
+    assert (len(sound) - silence) / EAR_RATE == pytest.approx(0.096, abs=0.032)
+    assert np.flatnonzero(sound)[0] == pytest.approx(0.3 * EAR_RATE, abs=CHUNK)
+
+
+def test_the_model_also_hears_what_was_settled_of_a_long_turn() -> None:
+    model = Asked(1.0)
+    judged(JUDGED, loud(650), quiet(1), loud(10), quiet(30), by=model)
+    assert 8 < seconds(model.sounds[0]) < 9
+
+
+@pytest.mark.parametrize("size", [160, 513, 20_000])
+def test_judged_turns_are_the_same_in_pieces_of_any_size(size: int) -> None:
+    parts = (quiet(5), trailing_off(8), quiet(30), loud(5), quiet(20), trailing_off(9), quiet(70))
+    sound = np.concatenate([each.samples for each in parts])
+    pieces = [Pcm(sound[start : start + size]) for start in range(0, len(sound), size)]
+    whole, cut = judged(JUDGED, Pcm(sound)), judged(JUDGED, *pieces)
+    assert kinds(whole) == kinds(cut)
+    assert silence_before_the_end(whole) == pytest.approx(silence_before_the_end(cut), abs=CHUNK_MS)
+
+
+def test_a_commit_does_not_wait_for_the_caller_to_finish() -> None:
+    outputs = judged(JUDGED, trailing_off(20), quiet(10), Commit("a"), quiet(100))
+    assert kinds(outputs) == ["SpeechStarted", "SpeechPaused", "final", "Committed", "final"]
+    assert (outputs[3].turn, outputs[4].revision) == (1, 2)
+
+
+def test_server_vad_asks_no_model_and_neither_do_manual_turns() -> None:
+    model = Asked(0.0)
+    outputs = judged(Listen(silence_ms=640, live=False), loud(20), quiet(60), by=model)
+    assert silence_before_the_end(outputs) == [640]
+    judged(Listen(turn_detection=False), loud(20), quiet(60), Commit("a"), by=model)
+    assert model.sounds == []
+
+
+def test_settings_that_change_in_a_pause_count_at_once() -> None:
+    plain = Listen(soft_end_ms=96, silence_ms=640, live=False)
+    assert silence_before_the_end(judged(JUDGED, trailing_off(20), quiet(10), plain, quiet(60))) == [640]
+    assert silence_before_the_end(judged(plain, trailing_off(20), quiet(10), JUDGED, quiet(60))) == [640]
+    low = replace(JUDGED, eagerness=replace(EAGER, unfinished_ms=3200))
+    assert silence_before_the_end(judged(JUDGED, trailing_off(20), quiet(10), low, quiet(120))) == [3200]
+    assert silence_before_the_end(judged(low, trailing_off(20), quiet(70), JUDGED, quiet(1))) == [71 * 32]
+
+
+def test_a_change_in_the_middle_of_speech_counts_from_the_next_pause() -> None:
+    plain = Listen(soft_end_ms=96, silence_ms=640, live=False)
+    assert silence_before_the_end(judged(plain, trailing_off(20), JUDGED, trailing_off(5), quiet(60))) == [
+        1600
+    ]
+    assert silence_before_the_end(judged(JUDGED, trailing_off(20), plain, trailing_off(5), quiet(60))) == [
+        640
+    ]
+
+
+def test_the_threshold_is_the_sessions() -> None:
+    sure = replace(JUDGED, eagerness=replace(EAGER, threshold=0.8))
+    assert silence_before_the_end(judged(JUDGED, loud(20), quiet(60), by=Asked(0.7))) == [320]
+    assert silence_before_the_end(judged(sure, loud(20), quiet(60), by=Asked(0.7))) == [1600]
+
+
+def test_without_a_model_silence_ends_the_turn() -> None:
+    assert silence_before_the_end(heard(JUDGED, loud(20), quiet(60))) == [640]
+
+
+def test_a_model_that_fails_leaves_it_to_silence_and_is_asked_again() -> None:
+    model = Asked(EngineError("out of memory"), 1.0)
+    outputs = judged(JUDGED, loud(20), quiet(30), loud(20), quiet(30), by=model)
+    assert silence_before_the_end(outputs) == [640, 320]
