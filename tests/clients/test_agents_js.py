@@ -100,7 +100,7 @@ def test_speaking_interrupts_and_the_history_has_what_was_heard(checks: dict[str
 
 
 def test_a_stop_button_cancels_the_answer(checks: dict[str, Seen]) -> None:
-    seen = of(checks, "stop_button")
+    seen = of(checks, "stop_button", cancels=True)
     assert seen["statuses"] == ["cancelled", "completed"]
     assert seen["interrupted"] == 1
     assert seen["audio_end_ms"] < 1000
@@ -120,7 +120,7 @@ def test_the_history_is_edited(checks: dict[str, Seen]) -> None:
 
 
 def test_a_guardrail_stops_an_answer(checks: dict[str, Seen]) -> None:
-    seen = of(checks, "guardrail")
+    seen = of(checks, "guardrail", cancels=True)
     assert seen["tripped"] == ["no numbers"]
     assert len(seen["answers"]) == 2
     assert seen["answers"][1] == ANSWER

@@ -17,9 +17,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.units.caller import Json, Problems
+from tests.protocol.tap import Problems
+from tests.units.caller import Json
 from units.messages import (
     Audio,
+    Clear,
     Commit,
     Committed,
     End,
@@ -27,6 +29,7 @@ from units.messages import (
     Failed,
     Finish,
     Generate,
+    Listen,
     Say,
     SpeechEnded,
     SpeechPaused,
@@ -229,6 +232,7 @@ class World:
         self.work: list[tuple[CancelScope, Generate | Say]] = []  # what the mouth was given
         self.commits: list[str] = []  # what the ears were told
         self.turn, self.revision, self.ear = 0, 0, "quiet"
+        self.told, self.detecting = False, True  # to forget, and whether to detect turns
         self.unheard: list[tuple[int, int]] = []  # turn and revision without words yet
         self.unspoken: dict[CancelScope, str] = {}
         self.closed = False
@@ -253,6 +257,11 @@ class World:
                 case Submit(scope, work):
                     self.work.append((scope, work))
                     hash(work)  # an immutable snapshot
+                case Hear(Clear()):
+                    self.told = True
+                case Hear(Listen(turn_detection=detecting)):
+                    self.told |= detecting is not self.detecting
+                    self.detecting = detecting
                 case Hear(Commit(item_id)):
                     self.commits.append(item_id)
                 case Play(tag, _, audio):
@@ -297,7 +306,7 @@ class World:
             *[self.client_event] * 6,
             self.silence_passes,
             *ears[self.ear] * 2,
-            *[self.ears_forget] * (self.ear != "quiet"),
+            *[self.ears_forget] * self.told,
             *[self.commit_arrives] * 2 * bool(self.commits),
             *[self.words_arrive] * 3 * bool(self.unheard),
             *[self.text_arrives, self.sound_arrives, self.sound_arrives, self.work_ends]
@@ -415,6 +424,7 @@ class World:
 
     def ears_forget(self) -> None:
         """What they do on Clear, or when turn detection is switched: nothing is said about it."""
+        self.told = False
         self.ear = "quiet"
 
     def silence_passes(self) -> None:

@@ -50,6 +50,7 @@ from units.realtime.effects import (
     Append,
     Close,
     Effect,
+    FinishPlaying,
     FlushPlayout,
     Hear,
     SendAudio,
@@ -273,6 +274,8 @@ class RealtimeService:
 
     def _hear(self, body: object) -> Step:
         match body:
+            case SpeechStarted() if not self.session.detects_turns:
+                pass  # noticed before the ears were told to notice nothing
             case SpeechStarted(turn, audio_start_ms):
                 item_id = self._turns.started(turn, self._new_id("item")).item_id
                 yield {
@@ -332,7 +335,9 @@ class RealtimeService:
         """The caller speaks: whatever is being said or made stops, also when it is complete already."""
         self._unanswered = False
         if (response := self.active) is not None:
-            yield from self._cancel(response, "turn_detected")
+            for step in self._cancel(response, "turn_detected"):
+                if not isinstance(step, FinishPlaying):  # flushed instead, though all so far may be heard
+                    yield step
         if self._audible:
             yield FlushPlayout()
 
