@@ -82,6 +82,21 @@ def test_a_tool_is_run_and_its_result_answered(checks: dict[str, Seen]) -> None:
     assert seen["answers"] == ["", answer]
 
 
+def test_the_history_is_complete_and_in_order(checks: dict[str, Seen]) -> None:
+    seen = of(checks, "whole_history")
+    call = called("get_weather", '{"city": "Oslo"}', "four degrees")
+    assert seen["history"] == [
+        wrote("Hello"),
+        answered(),
+        wrote("What is the weather like?"),
+        call,
+        answered("The tool said: four degrees."),
+        spoke(),
+        answered(),
+    ]
+    assert seen["ids"] == seen["added"]
+
+
 def test_a_conversation_is_handed_to_another_agent(checks: dict[str, Seen]) -> None:
     seen = of(checks, "handoff")
     assert (seen["agent"], seen["instructions"]) == ("Meteorologist", "Know the weather.")

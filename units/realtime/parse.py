@@ -15,6 +15,9 @@ MAX_MESSAGE = 262_144
 MAX_DEPTH = 100
 """Deepest nesting: far more than any tool's schema has, far less than Python's stack."""
 
+LONGEST_NUMBER = 4_300
+"""Digits: Python refuses to read longer integers, and takes long to read longer fractions."""
+
 MAX_COMMAS = 50_000
 """Most commas in a message, those in texts included: more values than that keep the parser, which lets
 nobody else do anything meanwhile, for over 50 ms."""
@@ -63,6 +66,8 @@ def _refuse_constant(name: str) -> Any:
 
 def _finite(text: str) -> float:
     """Python reads 1e999 as infinity, which it could not spell in an answer."""
+    if len(text) > LONGEST_NUMBER:
+        raise ValueError(f"a number of {len(text)} digits")
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(f"{text[:32]} is too large")

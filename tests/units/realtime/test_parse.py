@@ -24,6 +24,7 @@ REFUSED = [
     ('{"type":"x","n":-Infinity}', "invalid_json"),
     ('{"type":"x","n":1e999}', "invalid_json"),
     ("9" * 5_000, "invalid_json"),
+    ("0." + "9" * 5_000, "invalid_json"),
     ("[" * 10_000, "invalid_json"),
     ("[" * 10_000 + "]" * 10_000, "invalid_json"),
     ('{"a":' * 10_000, "invalid_json"),
