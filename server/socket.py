@@ -22,11 +22,14 @@ from server.doors import REALTIME, ClaimFrom, Refusal, answering, claimed, offer
 from server.peer import Session
 from units.realtime.errors import ProtocolError
 from units.realtime.service import random_id
+from units.realtime.sound import pieces
 
 logger = logging.getLogger(__name__)
 
 MAX_MESSAGE = 16 * 1024 * 1024
 """Characters of the longest client event: 15 MB of sound is the most that ``append`` may bring."""
+LARGE = 262_144
+"""Characters of a message above which a long piece of sound is taken apart before it is handled."""
 MAX_WAITING = 32_000_000
 """Characters queued for a client that does not read: ten minutes of speech."""
 UNHEARD = 100
@@ -81,15 +84,25 @@ class SocketTransport:
         try:
             async for message in self._socket:
                 if message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
-                    handle(message.data)
-                while session.unheard > UNHEARD:  # noqa: ASYNC110 - nobody tells when the ears get on
-                    await asyncio.sleep(0.05)
+                    await self._hand_over(message.data, session, handle)
         finally:
             if self.reason is None:
                 self.close("the client left")
             with suppress(TimeoutError):
                 await asyncio.wait_for(writer, CLOSE_S)
         return self._socket
+
+    async def _hand_over(
+        self, message: str | bytes, session: Session, handle: Callable[[str | bytes], None]
+    ) -> None:
+        parts = [message]
+        if isinstance(message, str) and len(message) > LARGE:
+            parts = [*await asyncio.to_thread(pieces, message, MAX_MESSAGE)]
+        for part in parts:
+            handle(part)
+            await asyncio.sleep(0)  # for the others
+            while session.unheard > UNHEARD:  # noqa: ASYNC110 - nobody tells when the ears get on
+                await asyncio.sleep(0.05)
 
     async def _write(self) -> None:
         with suppress(ConnectionError):

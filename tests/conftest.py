@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.protocol.tap import Tap
+from tests.protocol.tapped import PROBLEMS
 from units.models.store import ModelStore
 
 _ALL_E2E = re.compile(r"^pytestmark = \[?pytest\.mark\.e2e\b", re.MULTILINE)
@@ -24,3 +27,37 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def model() -> Callable[[str], Path]:
     """Gives the folder of a model of the store by its name, fetched first if it is not there."""
     return ModelStore().fetch
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _problems(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], list[str]]]:
+    """Gives what was wrong with server events since it was last asked, also in processes of servers."""
+    found: list[str] = []
+    file = tmp_path_factory.mktemp("protocol") / "problems"
+    file.touch()
+    read = 0
+
+    def since() -> list[str]:
+        nonlocal read
+        news, found[:] = [*found, *file.read_text(encoding="utf-8").splitlines()[read:]], []
+        read = len(file.read_text(encoding="utf-8").splitlines())
+        return news
+
+    os.environ[PROBLEMS] = str(file)
+    with Tap(found.append).open():
+        yield since
+    del os.environ[PROBLEMS]
+    assert since() == []
+
+
+@pytest.fixture(autouse=True)
+def _every_event_keeps_to_the_protocol(
+    request: pytest.FixtureRequest, _problems: Callable[[], list[str]]
+) -> Iterator[None]:
+    """No test can do without; one that is marked ``breaks_the_protocol`` must be seen to do so."""
+    yield
+    problems = _problems()
+    if request.node.get_closest_marker("breaks_the_protocol"):
+        assert problems, "nothing was noticed"
+    else:
+        assert problems == []

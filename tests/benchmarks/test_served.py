@@ -14,6 +14,7 @@ from benchmarks.figures import CannotRun
 from benchmarks.served import Served, serving
 from server.track import RATE
 
+TAPPED = ("-m", "tests.protocol.tapped")
 SCRIPTED = tuple(f"--{engine}=scripted" for engine in ("vad", "turn", "stt", "llm-backend", "tts"))
 
 
@@ -35,7 +36,7 @@ async def test_a_server_that_does_not_start_says_why() -> None:
 @pytest.mark.e2e
 async def test_a_caller_is_answered_and_knows_when() -> None:
     tone = (0.3 * 32767 * np.sin(2 * np.pi * 200 * np.arange(RATE) / RATE)).astype(np.int16)
-    async with serving(*SCRIPTED) as served, Caller(served.url) as call:
+    async with serving(*SCRIPTED, program=TAPPED) as served, Caller(served.url) as call:
         await call.opened()
         with pytest.raises(CallRefused, match="503"):
             await Caller(served.url).connect()
@@ -57,7 +58,7 @@ async def test_a_caller_is_answered_and_knows_when() -> None:
 
 @pytest.mark.e2e
 async def test_a_caller_notices_that_the_server_is_gone() -> None:
-    async with serving(*SCRIPTED) as served:
+    async with serving(*SCRIPTED, program=TAPPED) as served:
         call = Caller(served.url)
         await call.connect()
         assert not call.ended.is_set()

@@ -14,15 +14,21 @@ import asyncio
 import json
 import logging
 import sys
+import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from livekit import rtc
-from livekit.agents import llm
+from livekit.agents import Agent, AgentSession, llm
+from livekit.agents.voice import io
 from livekit.plugins import openai
+
+sys.path.insert(0, str(Path(__file__).parent))
+from relay import relayed
 
 RATE = 24_000
 FRAME = RATE // 50
@@ -51,6 +57,7 @@ class Diary(logging.Handler):
         self.heard: list[str] = []
         self.metrics: list[Any] = []
         self.generations: asyncio.Queue[llm.GenerationCreatedEvent] = asyncio.Queue()
+        self.news = asyncio.Event()
         self.started = asyncio.Event()
         self.stopped = asyncio.Event()
         session.on("error", lambda event: self.errors.append(repr(event.error)))
@@ -59,12 +66,22 @@ class Diary(logging.Handler):
         session.on("input_speech_stopped", lambda _: self.stopped.set())
         session.on("input_audio_transcription_completed", self._transcribed)
         session.on("metrics_collected", self.metrics.append)
-        session.on("openai_server_event_received", self.events.append)
+        session.on("openai_server_event_received", self._received)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Something that LiveKit warned of."""
         shown = {key: value for key, value in vars(record).items() if key in ("error", "errors", "event")}
         self.errors.append(f"{record.getMessage()} {shown or ''} {record.exc_text or ''}".strip())
+
+    def _received(self, event: Seen) -> None:
+        self.events.append(event)
+        self.news.set()
+
+    async def until(self, kind: str, count: int) -> None:
+        """Wait until so many events of a type were received."""
+        while [event["type"] for event in self.events].count(kind) < count:
+            self.news.clear()
+            await self.news.wait()
 
     def _transcribed(self, event: llm.InputTranscriptionCompleted) -> None:
         if event.is_final:
@@ -96,21 +113,26 @@ class Diary(logging.Handler):
 
     def said(self) -> list[Seen]:
         """The conversation as LiveKit has it."""
-        items: list[Seen] = []
-        for item in self.session.chat_ctx.items:
-            match item:
-                case llm.ChatMessage():
-                    items.append({"role": item.role, "said": item.text_content})
-                case llm.FunctionCall():
-                    items.append({"called": item.name, "with": item.arguments})
-                case llm.FunctionCallOutput():
-                    items.append({"gave": item.output})
-        return items
+        return conversation(self.session.chat_ctx.items)
 
     def answered(self) -> list[Any]:
         """What LiveKit measured of each answer."""
         answers = (metric for metric in self.metrics if metric.type == "realtime_model_metrics")
         return [metric for metric in answers if metric.request_id]
+
+
+def conversation(items: list[Any]) -> list[Seen]:
+    """What was said, called for and given."""
+    shown: list[Seen] = []
+    for item in items:
+        match item:
+            case llm.ChatMessage():
+                shown.append({"role": item.role, "said": item.text_content})
+            case llm.FunctionCall():
+                shown.append({"called": item.name, "with": item.arguments})
+            case llm.FunctionCallOutput():
+                shown.append({"gave": item.output})
+    return shown
 
 
 async def read(generation: llm.GenerationCreatedEvent, *, most: int | None = None) -> Seen:
@@ -261,6 +283,146 @@ async def edited_history(base: str) -> Seen:
         return {"errors": diary.errors, "said": diary.said(), "answer": answer}
 
 
+LOSSES = ("connection", "Connection", "Error in _recv_task")
+"""What LiveKit says of a connection that is lost."""
+
+
+async def reconnection(base: str) -> Seen:
+    """The connection breaks; LiveKit makes a new one, and tells the new session what was said."""
+    async with relayed(base) as relay, talking(relay.url, modalities=["text"]) as diary:
+        session = diary.session
+        again = asyncio.Event()
+        session.on("session_reconnected", lambda _: again.set())
+        await session.update_tools([get_weather])
+        await diary.write("What is the weather like?")
+        (call,) = (await read(await session.generate_reply()))["calls"]
+        await diary.use(call)
+        first = await read(await session.generate_reply())
+        done = "conversation.item.done"
+        retold = [event["type"] for event in diary.events].count(done) + len(diary.said())
+        relay.cut()
+        await again.wait()
+        await diary.until(done, retold)
+        await diary.write("[[echo:Still here.]]")
+        second = await read(await session.generate_reply())
+        return {
+            "errors": [error for error in diary.errors if not any(loss in error for loss in LOSSES)],
+            "said": diary.said(),
+            "answers": [first["texts"], second["texts"]],
+            "connections": relay.connections,
+        }
+
+
+# --- a whole agent -------------------------------------------------------------------------------------
+
+
+class Microphone(io.AudioInput):
+    """20 ms every 20 ms: silence, or a square wave, which scripted engines take for speech."""
+
+    def __init__(self) -> None:
+        super().__init__(label="microphone")
+        self._loud = np.where(np.arange(FRAME) // 30 % 2, 9000, -9000).astype("<i2").tobytes()
+        self.loud_s = 0.0
+
+    async def __anext__(self) -> rtc.AudioFrame:
+        await asyncio.sleep(FRAME / RATE)
+        speaks = self.loud_s > 0
+        self.loud_s -= FRAME / RATE
+        return rtc.AudioFrame(self._loud if speaks else bytes(2 * FRAME), RATE, 1, FRAME)
+
+
+class Loudspeaker(io.AudioOutput):
+    """Plays as fast as the sound lasts."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            label="loudspeaker", capabilities=io.AudioOutputCapabilities(pause=False), sample_rate=RATE
+        )
+        self.played = 0.0
+        self.second = asyncio.Event()
+        self._given = 0.0
+        self._began = 0.0
+        self._end: asyncio.TimerHandle | None = None
+
+    async def capture_frame(self, frame: rtc.AudioFrame) -> None:
+        """A piece of sound to be played."""
+        await super().capture_frame(frame)
+        loop = asyncio.get_running_loop()
+        if not self._given:
+            self._began = loop.time()
+            self.on_playback_started(created_at=time.time())
+            loop.call_later(1, self.second.set)
+        self._given += frame.duration
+
+    def flush(self) -> None:
+        """That was all of it."""
+        super().flush()
+        loop = asyncio.get_running_loop()
+        if self._given:
+            self._end = loop.call_at(self._began + self._given, self._over, False)
+
+    def clear_buffer(self) -> None:
+        """Be silent."""
+        if self._given:
+            self._over(True)
+
+    def _over(self, interrupted: bool) -> None:
+        if self._end is not None:
+            self._end.cancel()
+        position = min(asyncio.get_running_loop().time() - self._began, self._given)
+        self._given, self._end = 0.0, None
+        self.played += position
+        self.on_playback_finished(playback_position=position, interrupted=interrupted)
+
+
+class Assistant(Agent):
+    """Knows the weather."""
+
+    def __init__(self) -> None:
+        super().__init__(instructions="Be brief.", tools=[get_weather])
+
+
+async def agent(base: str) -> Seen:
+    """An AgentSession, without a room: greeting, tool, a turn aloud, an interruption."""
+    model = openai.realtime.RealtimeModel(base_url=f"{base}/v1", api_key="anything")
+    turns: Any = {
+        "turn_detection": "realtime_llm",
+        "interruption": {"resume_false_interruption": False},
+    }
+    session: AgentSession[None] = AgentSession(llm=model, vad=None, turn_handling=turns)
+    microphone, loudspeaker = Microphone(), Loudspeaker()
+    session.input.audio, session.output.audio = microphone, loudspeaker
+    errors: list[str] = []
+    session.on("error", lambda event: errors.append(repr(event.error)))
+    warnings = logging.Handler(logging.WARNING)
+    warnings.emit = lambda record: errors.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("livekit.agents").addHandler(warnings)
+    await session.start(Assistant(), record=False)
+    try:
+        await session.generate_reply(user_input="What is the weather like?")
+        after_tool = loudspeaker.played
+        loudspeaker.second.clear()
+        cut = session.generate_reply(user_input="[[long]]")
+        await loudspeaker.second.wait()
+        answered = asyncio.Event()
+        session.on("conversation_item_added", lambda event: event.item.role == "assistant" and answered.set())
+        await asyncio.sleep(0)
+        microphone.loud_s = 0.6
+        await cut
+        answered.clear()
+        await answered.wait()
+        return {
+            "errors": errors,
+            "said": conversation(session.history.items),
+            "after_tool": after_tool,
+            "interrupted": cut.interrupted,
+        }
+    finally:
+        await session.aclose()
+        await model.aclose()
+        logging.getLogger("livekit.agents").removeHandler(warnings)
+
+
 CHECKS: tuple[Callable[[str], Awaitable[Seen]], ...] = (
     voice_turn,
     tool_call,
@@ -268,6 +430,8 @@ CHECKS: tuple[Callable[[str], Awaitable[Seen]], ...] = (
     barge_in,
     bare_reply,
     edited_history,
+    reconnection,
+    agent,
 )
 
 

@@ -16,6 +16,7 @@ import sys
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,9 @@ from pipecat.turns.user_start import VADUserTurnStartStrategy
 from pipecat.turns.user_stop import SpeechTimeoutUserTurnStopStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 from pipecat.workers.runner import WorkerRunner
+
+sys.path.insert(0, str(Path(__file__).parent))
+from relay import relayed
 
 RATE_IN = 16_000
 RATE_OUT = 24_000
@@ -373,6 +377,22 @@ async def own_turns(base: str) -> Seen:
         return call.seen()
 
 
+async def reconnection(base: str) -> Seen:
+    """The connection breaks; the service is told to begin again, and tells the new session what was said."""
+    async with relayed(base) as relay, talking(relay.url, {"role": "user", "content": "Hello"}) as call:
+        await call.ask()
+        await call.said.get()
+        relay.cut()
+        await call.llm.reset_conversation()
+        await call.llm._create_response()  # as its own example of a conversation that is loaded again does
+        await call.said.get()
+        call.speak(0.6)
+        await call.said.get()
+        seen = call.seen()
+        losses = [error for error in seen["errors"] if "no close frame received" not in error]
+        return {**seen, "errors": losses, "connections": relay.connections}
+
+
 CHECKS: tuple[Callable[[str], Awaitable[Seen]], ...] = (
     voice_turn,
     written_turn,
@@ -380,6 +400,7 @@ CHECKS: tuple[Callable[[str], Awaitable[Seen]], ...] = (
     spoken_tool_call,
     barge_in,
     own_turns,
+    reconnection,
 )
 
 

@@ -116,6 +116,21 @@ def test_a_tool_of_an_mcp_server_is_not_used_when_the_user_refuses(checks: dict[
     assert seen["history"][-1]["said"].startswith("The tool said: Error: The user did not approve this call.")
 
 
+def test_the_history_is_complete_and_in_order(checks: dict[str, Seen]) -> None:
+    seen = of(checks, "whole_history")
+    call = called("get_weather", '{"city": "Oslo"}', "four degrees")
+    assert seen["history"] == [
+        wrote("Hello"),
+        answered(),
+        wrote("What is the weather like?"),
+        call,
+        answered("The tool said: four degrees."),
+        spoke(),
+        answered(),
+    ]
+    assert seen["ids"] == seen["added"]
+
+
 def test_a_conversation_is_handed_to_another_agent(checks: dict[str, Seen]) -> None:
     seen = of(checks, "handoff")
     assert (seen["agent"], seen["instructions"]) == ("Meteorologist", "Know the weather.")
@@ -134,7 +149,7 @@ def test_speaking_interrupts_and_the_history_has_what_was_heard(checks: dict[str
 
 
 def test_a_stop_button_cancels_the_answer(checks: dict[str, Seen]) -> None:
-    seen = of(checks, "stop_button")
+    seen = of(checks, "stop_button", cancels=True)
     assert seen["statuses"] == ["cancelled", "completed"]
     assert seen["interrupted"] == 1
     assert seen["audio_end_ms"] < 1000
@@ -154,7 +169,7 @@ def test_the_history_is_edited(checks: dict[str, Seen]) -> None:
 
 
 def test_a_guardrail_stops_an_answer(checks: dict[str, Seen]) -> None:
-    seen = of(checks, "guardrail")
+    seen = of(checks, "guardrail", cancels=True)
     assert seen["tripped"] == ["no numbers"]
     assert len(seen["answers"]) == 2
     assert seen["answers"][1] == ANSWER

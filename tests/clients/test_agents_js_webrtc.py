@@ -1,4 +1,4 @@
-"""The RealtimeSession of OpenAI's agents SDK for JavaScript, unmodified, over WebRTC in a real browser.
+"""The RealtimeSession of OpenAI's agents SDK for JavaScript, unmodified, in a browser: WebRTC, and WebSocket.
 
 The page comes from another origin than the server, as pages of other people do.
 """
@@ -48,13 +48,15 @@ async def page_url(agents_js: Path) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-async def check(name: str, served: Served, page_url: str, microphone: Path) -> tuple[Seen, Int16]:
+async def check(
+    name: str, served: Served, page_url: str, microphone: Path, *given: float
+) -> tuple[Seen, Int16]:
     """What a check saw, if it went through without an error, and what was heard."""
     async with chromium(page_url, microphone) as page:
         faults: list[str] = []
         page.on("pageerror", lambda error: faults.append(str(error)))
         await page.wait_for_function("() => window.check")
-        seen: Seen = await page.evaluate("([name, base]) => window.check(name, base)", [name, served.url])
+        seen: Seen = await page.evaluate("given => window.check(...given)", [name, served.url, *given])
         sound = await heard(page)
     assert (seen["errors"], faults) == ([], [])
     assert seen["callId"].startswith("rtc_")
@@ -128,3 +130,35 @@ async def test_a_stop_button_silences_the_answer(
     assert seen["statuses"] == [status, "completed"]
     assert seen["history"][-1] == answered("Still here.")
     assert seconds_of_sound(sound) < 3.0
+
+
+async def test_what_is_said_while_muted_is_not_heard(served: Served, page_url: str, tmp_path: Path) -> None:
+    twice = microphone_file(tmp_path / "twice.wav", loud(700), loud(700), lead_s=2.0, gap_s=6.0)
+    seen, _ = await check("muted", served, page_url, twice, 6.0)
+    assert (seen["heard"], seen["then"]) == (0, 1)
+    assert seen["history"] == [
+        wrote("Hello"),
+        answered(),
+        wrote("What is the weather like?"),
+        called("get_weather", '{"city": "Oslo"}', "four degrees"),
+        answered("The tool said: four degrees."),
+        spoke(),
+        answered(),
+    ]
+
+
+async def test_a_closed_session_connects_again(served: Served, page_url: str, silent: Path) -> None:
+    seen, _ = await check("reconnection", served, page_url, silent)
+    assert seen["histories"] == [[wrote(f"[[echo:Turn {n}.]]"), answered(f"Turn {n}.")] for n in (1, 2)]
+    assert seen["sessions"] == 2
+
+
+async def test_a_page_may_use_a_websocket(served: Served, page_url: str) -> None:
+    async with chromium(page_url) as page:
+        await page.wait_for_function("() => window.checkSocket")
+        seen: Seen = await page.evaluate("base => window.checkSocket(base)", served.url)
+    answer = "The tool said: four degrees."
+    assert (seen["errors"], seen["used"]) == ([], [{"city": "Oslo"}])
+    call = called("get_weather", '{"city": "Oslo"}', "four degrees")
+    assert seen["history"] == [wrote("What is the weather like?"), call, answered(answer)]
+    assert seen["samples"] == pytest.approx(SECONDS_PER_CHARACTER * len(answer) * 24_000, rel=0.05)

@@ -1,4 +1,4 @@
-"""A server in a process of its own, started as a person starts it."""
+"""A server in a process of its own, started as a person starts it, but that its events are checked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 SCRIPTED = tuple(f"--{engine}=scripted" for engine in ("vad", "turn", "stt", "llm-backend", "tts"))
@@ -48,10 +48,12 @@ class Served:
 
 
 @contextmanager
-def serving(*flags: str, timeout: float = 120.0) -> Iterator[Served]:
+def serving(
+    *flags: str, timeout: float = 120.0, program: Sequence[str] = ("-m", "tests.protocol.tapped")
+) -> Iterator[Served]:
     """``duologue serve`` with ``flags`` on a free port, until the block ends. It must then exit with 0."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "server", "serve", "--port", "0", *flags],
+        [sys.executable, *program, "serve", "--port", "0", *flags],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -1,6 +1,8 @@
 """Validate Realtime events against ``events.json``: the models of the openai package as JSON Schemas, what
 the stock JavaScript client demands (its zod schemas), and rules that neither of them states.
 
+A member that is missing and one that nobody knows are both problems.
+
     validator = Validator()
     validator.check(event)  # -> [] or a list of problems
 """
@@ -41,6 +43,9 @@ _RESPONSE_NEEDS = (
     "status_details",
     "output",
     "conversation_id",
+    "output_modalities",
+    "max_output_tokens",
+    "audio",
     "usage",
     "metadata",
 )
@@ -52,6 +57,38 @@ _USAGE_NEEDS = (
     "input_token_details",
     "output_token_details",
 )
+
+
+_SESSION_NEEDS = ("type", "object", "id", "expires_at", "audio", "include")
+_REALTIME_NEEDS = (
+    "model",
+    "output_modalities",
+    "instructions",
+    "tools",
+    "tool_choice",
+    "max_output_tokens",
+    "tracing",
+    "truncation",
+    "prompt",
+)
+_INPUT_NEEDS = ("format", "transcription", "noise_reduction", "turn_detection")
+_OUTPUT_NEEDS = ("format", "voice", "speed")
+
+_CAPTURED = {
+    f"session.{verb}.session.{name}"
+    for verb in ("created", "updated")
+    for name in ("object", "id", "expires_at")
+}
+"""Sent by the hosted service, and not in the models."""
+
+_MCP_ITEMS = {
+    "mcp_call": ("object", "status"),
+    "mcp_approval_request": ("object", "status"),
+    "mcp_approval_response": ("object", "status"),
+    "mcp_list_tools": ("object", "status", "error"),
+}
+"""What items have that are not in the models: all items but these have the first two, and the agents SDK
+needs ``status``; ``error`` says why there is no list, and the SDK knows it."""
 
 
 class Validator:
@@ -68,7 +105,7 @@ class Validator:
         if spec is None:
             return [f"unknown {direction} event type {kind!r}"]
         problems: list[str] = []
-        _check(event, spec["schema"], spec["schema"], str(kind), problems)
+        _check(event, spec["schema"], spec["schema"], str(kind), problems, strict=True)
         if direction == "server":
             problems += _server_problems(event, spec, problems)
         if transport and transport not in spec["transports"]:
@@ -96,6 +133,8 @@ def _server_problems(event: Json, spec: Json, known: list[str]) -> list[str]:
     problems += _status_problems(event)
     if isinstance(event.get("response"), dict):
         problems += _response_problems(kind, event["response"])
+    if isinstance(event.get("session"), dict):
+        problems += _session_problems(kind, event["session"])
     return problems
 
 
@@ -123,10 +162,10 @@ def _item_problems(kind: str, item: Json) -> list[str]:
 
 
 def _status_problems(event: Json) -> list[str]:
-    kind = event["type"]
-    if kind == "response.output_item.added" and event["item"].get("status") != "in_progress":
+    kind, status = event["type"], (event.get("item") or {}).get("status")
+    if kind == "response.output_item.added" and status != "in_progress":
         return [f"{kind}: status must be in_progress"]
-    if kind == "response.output_item.done" and event["item"].get("status") not in ("completed", "incomplete"):
+    if kind == "response.output_item.done" and status not in ("completed", "incomplete"):
         return [f"{kind}: status must be completed or incomplete"]
     return []
 
@@ -146,16 +185,33 @@ def _response_problems(kind: str, response: Json) -> list[str]:
     return problems
 
 
-def _check(value: Any, schema: Any, root: Json, path: str, problems: list[str]) -> None:
-    """The part of JSON Schema that ``events.json`` uses."""
+def _session_problems(kind: str, session: Json) -> list[str]:
+    """A session is always sent whole."""
+    audio = session.get("audio") or {}
+    needs = {"session": (session, _SESSION_NEEDS), "session.audio.input": (audio.get("input"), _INPUT_NEEDS)}
+    if session.get("type") == "realtime":
+        needs["session"] = (session, _SESSION_NEEDS + _REALTIME_NEEDS)
+        needs["session.audio.output"] = (audio.get("output"), _OUTPUT_NEEDS)
+    return [
+        f"{kind}.{path}.{name}: missing"
+        for path, (part, names) in needs.items()
+        for name in names
+        if name not in (part or {})
+    ]
+
+
+def _check(
+    value: Any, schema: Any, root: Json, path: str, problems: list[str], *, strict: bool = False
+) -> None:
+    """The part of JSON Schema that ``events.json`` uses. ``strict``: nothing else may be there."""
     if schema is True or not schema:
         return
     if "$ref" in schema:
-        _check(value, root["$defs"][schema["$ref"].rsplit("/", 1)[1]], root, path, problems)
+        _check(value, root["$defs"][schema["$ref"].rsplit("/", 1)[1]], root, path, problems, strict=strict)
         return
     for key in ("anyOf", "oneOf"):
         if key in schema:
-            problems += _best_alternative(value, schema[key], root, path)
+            problems += _best_alternative(value, schema[key], root, path, strict)
     if "const" in schema and value != schema["const"]:
         problems.append(f"{path}: expected {schema['const']!r}, got {value!r}")
     if "enum" in schema and value not in schema["enum"]:
@@ -164,18 +220,18 @@ def _check(value: Any, schema: Any, root: Json, path: str, problems: list[str]) 
         problems.append(f"{path}: expected {schema['type']}, got {type(value).__name__}")
         return
     if isinstance(value, dict):
-        _check_members(value, schema, root, path, problems)
+        _check_members(value, schema, root, path, problems, strict)
     elif isinstance(value, list) and isinstance(schema.get("items"), dict):
         for index, element in enumerate(value):
-            _check(element, schema["items"], root, f"{path}[{index}]", problems)
+            _check(element, schema["items"], root, f"{path}[{index}]", problems, strict=strict)
 
 
-def _best_alternative(value: Any, alternatives: list[Any], root: Json, path: str) -> list[str]:
+def _best_alternative(value: Any, alternatives: list[Any], root: Json, path: str, strict: bool) -> list[str]:
     """The complaints of the alternative that complains least."""
     complaints = []
     for alternative in alternatives:
         found: list[str] = []
-        _check(value, alternative, root, path, found)
+        _check(value, alternative, root, path, found, strict=strict)
         complaints.append(found)
     return min(complaints, key=len)
 
@@ -187,9 +243,19 @@ def _has_type(value: Any, wanted: str | list[str]) -> bool:
     return any(isinstance(value, _TYPES[name]) for name in names if name != "boolean")
 
 
-def _check_members(value: Json, schema: Json, root: Json, path: str, problems: list[str]) -> None:
+def _check_members(
+    value: Json, schema: Json, root: Json, path: str, problems: list[str], strict: bool
+) -> None:
     problems += [f"{path}.{name}: missing" for name in schema.get("required", []) if name not in value]
     members = schema.get("properties", {})
     for name, member in value.items():
         if members.get(name) is not None:
-            _check(member, members[name], root, f"{path}.{name}", problems)
+            _check(member, members[name], root, f"{path}.{name}", problems, strict=strict)
+        elif strict and members and name not in members and not _is_known(value, f"{path}.{name}"):
+            problems.append(f"{path}.{name}: unknown")
+
+
+def _is_known(value: Json, path: str) -> bool:
+    kind = value.get("type")
+    extra = _MCP_ITEMS.get(kind, ()) if isinstance(kind, str) else ()
+    return path in _CAPTURED or path.rpartition(".")[2] in extra

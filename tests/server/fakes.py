@@ -15,7 +15,9 @@ from aiortc.mediastreams import AudioStreamTrack, MediaStreamError
 from server.peer import Transport
 from units.messages import Float32, Int16
 from units.pool import PoolFull
-from units.realtime.service import ServiceConfig
+from units.realtime.errors import ProtocolError
+from units.realtime.service import RealtimeService, ServiceConfig, random_id
+from units.scope import CancelScope
 
 
 class Tone:
@@ -40,8 +42,14 @@ class Tone:
         return np.pad(taken, (0, n - len(taken)))
 
 
+def answer_to(kind: str) -> dict[str, Any]:
+    """What a fake session answers to an event of this type."""
+    error = ProtocolError("invalid_value", kind, "type").body()
+    return {"type": "error", "event_id": random_id("event"), "error": {**error, "event_id": None}}
+
+
 class FakeSession:
-    """Notes what it is given; answers every event with an ``echo`` of its type."""
+    """Notes what it is given; answers every event with an error that names its type."""
 
     def __init__(self, unit: FakeUnit, transport: Transport) -> None:
         self._unit = unit
@@ -51,7 +59,7 @@ class FakeSession:
         self.settings: list[Any] = []
         self.closed = asyncio.Event()
         self.reason: str | None = None
-        transport.send({"type": "session.created", "event_id": "event_1"})
+        transport.send(RealtimeService(CancelScope("fake")).greeting())
 
     def hear(self, samples: Float32) -> None:
         self.heard.append(samples)
@@ -59,7 +67,7 @@ class FakeSession:
     def handle(self, message: str | bytes) -> None:
         self.handled.append(message)
         kind = json.loads(message)["type"] if isinstance(message, str) else "bytes"
-        self.transport.send({"type": "echo", "of": kind})
+        self.transport.send(answer_to(kind))
 
     def close(self, reason: str) -> None:
         self.reason = reason
@@ -185,6 +193,12 @@ class Client:
     async def next_event(self) -> dict[str, Any]:
         async with asyncio.timeout(5):
             return await self.events.get()
+
+    async def next_answer(self) -> str:
+        """The type of the event that a fake session answers next."""
+        event = await self.next_event()
+        assert event["type"] == "error"
+        return str(event["error"]["message"])
 
     async def vanish(self) -> None:
         """Stop answering at the level of UDP, without a word to the other side."""

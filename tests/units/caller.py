@@ -1,7 +1,7 @@
 """A client that talks to one unit in the same process, and writes down all that happens.
 
 It is the transport and the outbound track at once: it gets the events, pulls the speech, and can wait
-for either. Every event is held against the schemas and the order of the protocol.
+for either.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.protocol.order import OrderChecker
-from tests.protocol.validate_event import Validator
+from tests.protocol.tap import Problems, problems_of
 from units import Engines, EngineSettings, PipelineConfig, PipelineUnit
 from units.engines.scripted import ScriptedLLM, ScriptedSTT, ScriptedTTS, ScriptedTurn, ScriptedVad
 from units.line import Line
@@ -51,29 +50,6 @@ def loud(ms: int, level: float = 0.3) -> Float32:
 
 def quiet(ms: int) -> Float32:
     return np.zeros(ms * 16, np.float32)
-
-
-class Problems(list[str]):
-    """What was wrong with the events of one client; empty when all is well."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._validator = Validator()
-        self._order = OrderChecker()
-
-    def look_at(self, event: Json) -> None:
-        try:
-            json.dumps(event, allow_nan=False).encode()
-            self.extend(self._validator.check(event))
-            self._order.feed(event)
-        except (AssertionError, ValueError) as error:
-            self.append(str(error))
-
-    def finish(self) -> None:
-        try:
-            self._order.finish()
-        except AssertionError as error:
-            self.append(str(error))
 
 
 class WatchedPlayout(Playout):
@@ -138,22 +114,20 @@ class WatchedUnit(PipelineUnit):
 
 
 class Caller:
-    """A client on ``unit``, which must be free. ``frame_ms`` of speech are pulled at a time."""
+    """A client on ``unit``, which must be free; ``settings`` are those that the session begins with."""
 
-    def __init__(self, unit: WatchedUnit) -> None:
+    def __init__(self, unit: WatchedUnit, *settings: Json) -> None:
         self.unit = unit
         self.events: list[Json] = []
         self.closed: list[str] = []
-        self.problems = Problems()
         self.log = unit.output_queue.log = []
-        self.session = unit.open(self)
+        self.session = unit.open(self, settings)
 
     # --- the transport ---------------------------------------------------------------------------
 
     def send(self, event: Json) -> None:
         self.events.append(event)
         self.log.append(("event", event))
-        self.problems.look_at(event)
         self.unit.tell()
 
     def close(self, reason: str) -> None:
@@ -193,6 +167,10 @@ class Caller:
         return heard
 
     # --- what came of it -------------------------------------------------------------------------
+
+    @property
+    def problems(self) -> Problems:
+        return problems_of(self)
 
     @property
     def types(self) -> list[str]:

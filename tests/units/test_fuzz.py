@@ -17,9 +17,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.units.caller import Json, Problems
+from tests.protocol.tap import Problems
+from tests.units.caller import Json
 from units.messages import (
     Audio,
+    Clear,
     Commit,
     Committed,
     End,
@@ -27,6 +29,7 @@ from units.messages import (
     Failed,
     Finish,
     Generate,
+    Listen,
     RecordingHeard,
     Say,
     SpeechEnded,
@@ -265,6 +268,7 @@ class World:
         self.lists: list[str] = []  # what MCP servers were asked
         self.calls: list[str] = []
         self.turn, self.revision, self.ear = 0, 0, "quiet"
+        self.told, self.detecting = False, True  # to forget, and whether to detect turns
         self.unheard: list[tuple[int, int]] = []  # turn and revision without words yet
         self.unspoken: dict[CancelScope, str] = {}
         self.closed = False
@@ -289,6 +293,11 @@ class World:
                 case Submit(scope, work):
                     self.work.append((scope, work))
                     hash(work)  # an immutable snapshot
+                case Hear(Clear()):
+                    self.told = True
+                case Hear(Listen(turn_detection=detecting)):
+                    self.told |= detecting is not self.detecting
+                    self.detecting = detecting
                 case Hear(Commit(item_id)):
                     self.commits.append(item_id)
                 case Recognise(number):
@@ -341,7 +350,7 @@ class World:
             *[self.client_event] * 6,
             self.silence_passes,
             *ears[self.ear] * 2,
-            *[self.ears_forget] * (self.ear != "quiet"),
+            *[self.ears_forget] * self.told,
             *[self.commit_arrives] * 2 * bool(self.commits),
             *[self.words_arrive] * 3 * bool(self.unheard),
             *[self.recording_is_heard] * 2 * bool(self.recordings),
@@ -482,6 +491,7 @@ class World:
 
     def ears_forget(self) -> None:
         """What they do on Clear, or when turn detection is switched: nothing is said about it."""
+        self.told = False
         self.ear = "quiet"
 
     def silence_passes(self) -> None:

@@ -351,6 +351,20 @@ async def test_barge_in_after_generation_clears_and_truncates(new_unit: UnitFact
     await caller.hang_up()
 
 
+async def test_barge_in_when_all_that_was_made_is_heard_clears_and_truncates(new_unit: UnitFactory) -> None:
+    caller = Caller(new_unit(scripted(llm=GatedLLM("This is the first sentence of two. "))))
+    caller.write("hi")
+    await caller.unit.eventually(lambda: caller.unit.output_queue.waiting > 40_000)
+    while caller.unit.output_queue.waiting:
+        caller.listen(100)
+    caller.say(loud(200))
+    truncated = await caller.got("conversation.item.truncated")
+    assert truncated["audio_end_ms"] > 2000
+    assert caller.types[-2:] == ["output_audio_buffer.cleared", "conversation.item.truncated"]
+    assert not caller.of("output_audio_buffer.stopped")
+    await caller.hang_up()
+
+
 async def test_barge_in_before_any_audio_truncates_to_nothing(new_unit: UnitFactory) -> None:
     caller = Caller(new_unit(scripted(llm=GatedLLM("Well"))))
     caller.write("hi")

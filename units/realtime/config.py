@@ -458,6 +458,11 @@ class SessionConfig:
         return self._input["transcription"] is not None
 
     @property
+    def detects_turns(self) -> bool:
+        """Else the client commits them by hand."""
+        return self._input["turn_detection"] is not None
+
+    @property
     def creates_response(self) -> bool:
         detection = self._input["turn_detection"] or {}
         return self.kind == "realtime" and bool(detection.get("create_response", False))

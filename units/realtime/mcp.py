@@ -80,7 +80,6 @@ class RemoteTools:
     def _list(self, server: Server) -> Step:
         item: Item = {
             "id": self._new_id("mcpl"),
-            "object": "realtime.item",
             "type": "mcp_list_tools",
             "server_label": server.label,
             "tools": [],
@@ -153,7 +152,6 @@ class RemoteTools:
         server, tool = response.config.remote[call.name]
         item: Item = {
             "id": self._new_id("mcp"),
-            "object": "realtime.item",
             "type": "mcp_call",
             "status": "in_progress",
             "server_label": server.label,
@@ -259,7 +257,6 @@ def _tool_wire(tool: RemoteTool) -> dict[str, Any]:
 def _approval_request(call: Item) -> Item:
     return {
         "id": call["approval_request_id"],
-        "object": "realtime.item",
         "type": "mcp_approval_request",
         "status": "in_progress",
         "server_label": call["server_label"],

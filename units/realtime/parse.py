@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from units.realtime.errors import ProtocolError, missing, wrong_type
@@ -13,6 +14,13 @@ MAX_MESSAGE = 262_144
 
 MAX_DEPTH = 100
 """Deepest nesting: far more than any tool's schema has, far less than Python's stack."""
+
+LONGEST_NUMBER = 4_300
+"""Digits: Python refuses to read longer integers, and takes long to read longer fractions."""
+
+MAX_COMMAS = 50_000
+"""Most commas in a message, those in texts included: more values than that keep the parser, which lets
+nobody else do anything meanwhile, for over 50 ms."""
 
 Event = dict[str, Any]
 
@@ -24,6 +32,8 @@ def parse_event(message: str | bytes, *, limit: int = MAX_MESSAGE) -> Event:
     if len(message) > limit:
         size = f"{len(message)} characters"
         raise ProtocolError("invalid_event", f"Invalid event: {size} is more than the limit of {limit}.")
+    if message.count(",") > MAX_COMMAS:
+        raise ProtocolError("invalid_event", f"Invalid event: more than {MAX_COMMAS} commas.")
     event = _load(message)
     if not isinstance(event, dict):
         raise ProtocolError("invalid_event", "Invalid event: expected a JSON object.")
@@ -56,6 +66,8 @@ def _refuse_constant(name: str) -> Any:
 
 def _finite(text: str) -> float:
     """Python reads 1e999 as infinity, which it could not spell in an answer."""
+    if len(text) > LONGEST_NUMBER:
+        raise ValueError(f"a number of {len(text)} digits")
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(f"{text[:32]} is too large")
@@ -77,7 +89,29 @@ def _children(value: Any) -> Any:
 
 def _without_surrogates(value: Any, message: str) -> Any:
     """JSON can spell half a character (``\\ud800``), which cannot be encoded again: it becomes U+FFFD."""
-    if "\\ud" not in message.lower() and message.isascii():
+    if ("\\" not in message and message.isascii()) or all(map(_whole, _texts(value))):
         return value
+    if len(message) > MAX_MESSAGE:
+        raise ProtocolError("invalid_json", "Invalid event: failed to parse JSON (half a character).")
     text = json.dumps(value, ensure_ascii=False)
     return json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            yield from value
+            for child in value.values():
+                yield from _texts(child)
+        case list():
+            for child in value:
+                yield from _texts(child)
+
+
+def _whole(text: str) -> bool:
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False

@@ -52,6 +52,7 @@ from units.realtime.effects import (
     Append,
     Close,
     Effect,
+    FinishPlaying,
     FlushPlayout,
     Hear,
     Recognise,
@@ -303,6 +304,8 @@ class RealtimeService:
 
     def _hear(self, body: object) -> Step:
         match body:
+            case SpeechStarted() if not self.session.detects_turns:
+                pass  # noticed before the ears were told to notice nothing
             case SpeechStarted(turn, audio_start_ms):
                 item_id = self._turns.started(turn, self._new_id("item")).item_id
                 yield {
@@ -364,7 +367,9 @@ class RealtimeService:
         """The caller speaks: whatever is being said or made stops, also when it is complete already."""
         self._unanswered = False
         if (response := self.active) is not None:
-            yield from self._cancel(response, "turn_detected")
+            for step in self._cancel(response, "turn_detected"):
+                if not isinstance(step, FinishPlaying):  # flushed instead, though all so far may be heard
+                    yield step
         if self._audible:
             yield FlushPlayout()
 
@@ -823,8 +828,7 @@ class RealtimeService:
                 raise missing(name)
             if isinstance(event[name], bool) or not isinstance(event[name], int) or event[name] < 0:
                 raise wrong_type(name, "a non-negative integer", event[name])
-        parts = item.get("content") or []
-        if item.get("role") != "assistant" or any(part["type"] != "output_audio" for part in parts):
+        if not self._was_spoken(item):
             raise ProtocolError(None, "Only model output audio messages can be truncated")
         if (sent := self._sent.get(item["id"])) is not None:
             self._truncate(sent, event["audio_end_ms"])
@@ -839,6 +843,12 @@ class RealtimeService:
             "content_index": event["content_index"],
             "audio_end_ms": event["audio_end_ms"],
         }
+
+    def _was_spoken(self, item: Item) -> bool:
+        """The item is a spoken answer of the model, or one that is being made."""
+        if parts := item.get("content"):
+            return all(part["type"] == "output_audio" for part in parts)
+        return any(each.message is item and each.config.spoken for each in self._responses.values())
 
     def _truncate(self, response: Response, end_ms: int) -> None:
         """A client that plays the sound itself says how much of it was heard. Raises ProtocolError."""

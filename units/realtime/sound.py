@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 
 import numpy as np
 import numpy.typing as npt
 
 from units.messages import Int16
 from units.realtime.errors import ProtocolError
+from units.realtime.parse import parse_event
 
 PCM, PCMU, PCMA = "audio/pcm", "audio/pcmu", "audio/pcma"
+_APPEND = "input_audio_buffer.append"
+PIECE = 65_536
+"""Characters of base64 in a piece of sound: a second of PCM."""
 RATES = {PCM: 24_000, PCMU: 8_000, PCMA: 8_000}
 """Samples a second, by format."""
 
@@ -28,6 +33,30 @@ def decoded(text: str, kind: str, param: str = "audio") -> Int16:
         message = f"Invalid '{param}': 16-bit samples need an even number of bytes."
         raise ProtocolError("invalid_value", message, param)
     return np.frombuffer(raw, "<i2")
+
+
+def pieces(message: str, limit: int) -> list[str]:
+    """A long ``input_audio_buffer.append`` as short ones, which take no longer than others to be handled.
+
+    Any other message, also one that is no event at all, is given back as it is. May be called in any thread.
+    """
+    if _APPEND not in message:
+        return [message]
+    try:
+        event = parse_event(message, limit=limit)
+    except ProtocolError:
+        return [message]
+    audio = event.get("audio")
+    if event.get("type") != _APPEND or not isinstance(audio, str):
+        return [message]
+    parts = [audio[start : start + PIECE] for start in range(0, len(audio), PIECE)]
+    try:
+        size = sum(len(base64.b64decode(part, validate=True)) for part in parts)
+    except ValueError:
+        return [json.dumps({**event, "audio": "!"})]  # no less wrong, and found out sooner
+    if size % 2 or "=" in audio[: len(audio) - 2]:
+        return [message]
+    return [json.dumps({**event, "audio": part}) for part in parts]
 
 
 def encoded(samples: Int16, kind: str) -> str:

@@ -35,6 +35,8 @@
     /** @type {GainNode|null} */
     #voice = null;
     #counter = 0;
+    /** Ids of the conversation's items. @type {string[]} */
+    #items = [];
 
     /**
      * @param {RequestInfo|URL} input
@@ -64,6 +66,7 @@
     /** @param {string} offer */
     async #accept(offer) {
       this.calls++;
+      this.#items = [];
       const pc = new RTCPeerConnection();
       this.#pc = pc;
       pc.ondatachannel = ({ channel }) => {
@@ -122,6 +125,22 @@
       this.#channel?.send(JSON.stringify({ event_id: this.id('event'), ...event }));
     }
 
+    /** @param {{id: string}} item */
+    #add(item) {
+      if (!this.#items.includes(item.id)) this.#items.push(item.id);
+      this.send({ type: 'conversation.item.added', previous_item_id: this.#before(item), item });
+    }
+
+    /** @param {{id: string}} item */
+    #done(item) {
+      this.send({ type: 'conversation.item.done', previous_item_id: this.#before(item), item });
+    }
+
+    /** @param {{id: string}} item */
+    #before({ id }) {
+      return this.#items[this.#items.indexOf(id) - 1] ?? null;
+    }
+
     /** @param {string} kind */
     id(kind) {
       return `${kind}_${++this.#counter}`;
@@ -136,11 +155,11 @@
     /** @param {WireEvent} event */
     #receive(event) {
       this.received.push(event);
-      if (event.type === 'session.update') this.send({ type: 'session.updated', session: { ...session(), ...event.session } });
+      if (event.type === 'session.update') this.send({ type: 'session.updated', session: session(event.session) });
       if (event.type === 'conversation.item.create') {
         const item = { status: 'completed', object: 'realtime.item', ...event.item };
-        this.send({ type: 'conversation.item.added', item });
-        this.send({ type: 'conversation.item.done', item });
+        this.#add(item);
+        this.#done(item);
       }
       if (event.type === 'output_audio_buffer.clear') this.speak(false);
       if (event.type === 'response.create' && this.answers) this.reply('You typed, I talk.');
@@ -149,12 +168,11 @@
     /**
      * The user speaks a turn: started, stopped, committed, transcribed.
      * @param {string} text
-     * @param {string|null} previous
      * @returns {string} the item's id
      */
-    hear(text, previous = null) {
+    hear(text) {
       const id = this.startSpeech();
-      this.endSpeech(id, previous);
+      this.endSpeech(id);
       this.transcribe(id, text);
       return id;
     }
@@ -167,15 +185,14 @@
 
     /**
      * @param {string} id
-     * @param {string|null} previous
      */
-    endSpeech(id, previous = null) {
+    endSpeech(id) {
       this.send({ type: 'input_audio_buffer.speech_stopped', audio_end_ms: 900, item_id: id });
-      this.send({ type: 'input_audio_buffer.committed', previous_item_id: previous, item_id: id });
+      this.send({ type: 'input_audio_buffer.committed', previous_item_id: this.#items.at(-1) ?? null, item_id: id });
       const content = [{ type: 'input_audio', transcript: null }];
       const item = { id, type: 'message', role: 'user', status: 'completed', content };
-      this.send({ type: 'conversation.item.added', previous_item_id: previous, item });
-      this.send({ type: 'conversation.item.done', previous_item_id: previous, item });
+      this.#add(item);
+      this.#done(item);
     }
 
     /**
@@ -191,18 +208,16 @@
     /**
      * A spoken answer, generated in full and begun to play.
      * @param {string} text
-     * @param {string|null} previous
      * @returns {{response: string, item: string}} ids, for `finish` and `bargeIn`
      */
-    reply(text, previous = null) {
+    reply(text) {
       const response = this.id('resp');
       const item = this.id('item');
       const part = { response_id: response, item_id: item, output_index: 0, content_index: 0 };
       const shell = { id: item, type: 'message', role: 'assistant', status: 'in_progress', content: [] };
-      const where = previous === null ? {} : { previous_item_id: previous };
-      this.send({ type: 'response.created', response: { id: response, status: 'in_progress', output: [] } });
+      this.send({ type: 'response.created', response: whole(response, 'in_progress') });
       this.send({ type: 'response.output_item.added', response_id: response, output_index: 0, item: shell });
-      this.send({ type: 'conversation.item.added', ...where, item: shell });
+      this.#add(shell);
       this.send({ type: 'response.content_part.added', ...part, part: { type: 'audio', transcript: '' } });
       for (const delta of text.match(/\S+\s*/g) ?? []) this.send({ type: 'response.output_audio_transcript.delta', ...part, delta });
       this.speak(true);
@@ -220,9 +235,9 @@
       const done = { id: item, type: 'message', role: 'assistant', status: 'completed', content };
       const part = { response_id: response, item_id: item, output_index: 0, content_index: 0 };
       this.send({ type: 'response.output_audio_transcript.done', ...part, transcript: text });
-      this.send({ type: 'conversation.item.done', item: done });
+      this.#done(done);
       this.send({ type: 'response.output_item.done', response_id: response, output_index: 0, item: done });
-      this.send({ type: 'response.done', response: { id: response, status: 'completed', output: [done] } });
+      this.send({ type: 'response.done', response: whole(response, 'completed', { output: [done], usage: USAGE }) });
     }
 
     /** @param {{response: string}} ids */
@@ -240,7 +255,7 @@
     bargeIn({ response, item }, heardMs) {
       const id = this.startSpeech();
       const details = { type: 'cancelled', reason: 'turn_detected' };
-      this.send({ type: 'response.done', response: { id: response, status: 'cancelled', status_details: details, output: [] } });
+      this.send({ type: 'response.done', response: whole(response, 'cancelled', { status_details: details, usage: USAGE }) });
       this.speak(false);
       this.send({ type: 'output_audio_buffer.cleared', response_id: response });
       this.send({ type: 'conversation.item.truncated', item_id: item, content_index: 0, audio_end_ms: heardMs });
@@ -248,8 +263,42 @@
     }
   }
 
-  function session() {
-    return { id: 'sess_fake', object: 'realtime.session', type: 'realtime', model: 'scripted', audio: { output: { voice: 'tone' } } };
+  const format = { type: 'audio/pcm', rate: 24_000 };
+  const USAGE = {
+    total_tokens: 0,
+    input_tokens: 0,
+    output_tokens: 0,
+    input_token_details: { text_tokens: 0, audio_tokens: 0, image_tokens: 0, cached_tokens: 0 },
+    output_token_details: { text_tokens: 0, audio_tokens: 0 },
+  };
+
+  /** @param {Record<string, any>} [changes] */
+  function session(changes = {}) {
+    const { input = {}, output = {} } = changes.audio ?? {};
+    return {
+      ...{ id: 'sess_fake', object: 'realtime.session', type: 'realtime', model: 'scripted', expires_at: 2_000_000_000 },
+      ...{ output_modalities: ['audio'], instructions: '', tools: [], tool_choice: 'auto', max_output_tokens: 'inf' },
+      ...{ tracing: null, truncation: 'auto', prompt: null, include: null },
+      ...changes,
+      audio: {
+        input: { format, transcription: null, noise_reduction: null, turn_detection: null, ...input },
+        output: { format, voice: 'tone', speed: 1, ...output },
+      },
+    };
+  }
+
+  /**
+   * @param {string} id
+   * @param {string} status
+   * @param {Record<string, unknown>} [more]
+   */
+  function whole(id, status, more = {}) {
+    return {
+      ...{ object: 'realtime.response', id, status, status_details: null, output: [], conversation_id: 'conv_fake' },
+      ...{ output_modalities: ['audio'], max_output_tokens: 'inf', audio: { output: { format, voice: 'tone' } } },
+      ...{ usage: null, metadata: null },
+      ...more,
+    };
   }
 
   /**

@@ -127,6 +127,22 @@ const checks = {
     return decided(key, 'reject');
   },
 
+  async whole_history(key) {
+    const diary = opened(helper());
+    await connect(diary, key);
+    diary.session.sendMessage('Hello');
+    await answered(diary, 1);
+    diary.session.sendMessage('What is the weather like?');
+    await answered(diary, 3);
+    speak(diary, 600, 6000);
+    await answered(diary, 4);
+    await seen(diary, 'conversation.item.retrieved');
+    const ids = diary.session.history.map(({ itemId }) => itemId);
+    const added = all(diary, 'conversation.item.added').map(({ item }) => item.id);
+    const results = all(diary, 'conversation.item.added').filter(({ item }) => item.type === 'function_call_output');
+    return { diary, ids, added: added.filter((id) => !results.some(({ item }) => item.id === id)) };
+  },
+
   async handoff(key) {
     const other = new RealtimeAgent({ name: 'Meteorologist', instructions: 'Know the weather.' });
     const diary = opened(new RealtimeAgent({ name: 'Helper', instructions: 'Be brief.', handoffs: [other] }));

@@ -1,8 +1,14 @@
-// Drives RealtimeSession of @openai/agents, unmodified, over its WebRTC transport, in a page.
+// Drives RealtimeSession of @openai/agents, unmodified, in a page, over WebRTC or over a WebSocket.
 //
-// `check(name, base)` gives what was seen; judging that is left to the caller.
+// `check(name, base)` and `checkSocket(base)` give what was seen; judging that is left to the caller.
 
-import { OpenAIRealtimeWebRTC, RealtimeAgent, RealtimeSession, tool } from '/sdk/openai-realtime-agents.mjs';
+import {
+  OpenAIRealtimeWebRTC,
+  OpenAIRealtimeWebSocket,
+  RealtimeAgent,
+  RealtimeSession,
+  tool,
+} from '/sdk/openai-realtime-agents.mjs';
 
 import { all, answered, diaryOf, ephemeralKey, last, seen, shown } from './diary.mjs';
 
@@ -70,6 +76,38 @@ const checks = {
     return { statuses, again: statuses[0] === 'completed' };
   },
 
+  // The first thing that the microphone hears is said meanwhile, the second after that.
+  async muted({ session }, diary, silentS) {
+    const over = new Promise((resolve) => setTimeout(resolve, silentS * 1000));
+    session.mute(true);
+    session.sendMessage('Hello');
+    await answered(diary, 1);
+    await seen(diary, 'output_audio_buffer.stopped');
+    session.sendMessage('What is the weather like?');
+    await answered(diary, 3);
+    await over;
+    const heard = all(diary, 'input_audio_buffer.speech_started').length;
+    session.mute(false);
+    await answered(diary, 4);
+    await seen(diary, 'conversation.item.retrieved');
+    await seen(diary, 'output_audio_buffer.stopped', 3);
+    return { heard, then: all(diary, 'input_audio_buffer.speech_started').length };
+  },
+
+  async reconnection({ session, connect }, diary) {
+    const histories = [];
+    for (const turn of [1, 2]) {
+      if (turn === 2) await connect();
+      session.sendMessage(`[[echo:Turn ${turn}.]]`);
+      await answered(diary, turn);
+      await seen(diary, 'output_audio_buffer.stopped', turn);
+      histories.push(shown(diary));
+      if (turn === 1) session.close();
+    }
+    const ids = all(diary, 'session.created').map(({ session: { id } }) => id);
+    return { histories, sessions: new Set(ids).size };
+  },
+
   // When all of the answer has been made, and little of it heard.
   async late_stop_button({ session }, diary) {
     session.sendMessage('[[long]]');
@@ -81,17 +119,19 @@ const checks = {
   },
 };
 
-async function run(name, base) {
+const helper = () => new RealtimeAgent({ name: 'Helper', instructions: 'Be brief.', tools: [weather] });
+
+async function run(name, base, ...given) {
   window.takeHeard();
   const audioElement = document.querySelector('audio');
-  const agent = new RealtimeAgent({ name: 'Helper', instructions: 'Be brief.', tools: [weather] });
-  const session = new RealtimeSession(agent, { transport: new OpenAIRealtimeWebRTC({ audioElement }) });
+  const session = new RealtimeSession(helper(), { transport: new OpenAIRealtimeWebRTC({ audioElement }) });
   const diary = diaryOf(session);
   const apiKey = await ephemeralKey(base);
+  const connect = () => session.connect({ apiKey, url: `${base}/v1/realtime/calls` });
   const began = performance.now();
-  await session.connect({ apiKey, url: `${base}/v1/realtime/calls` });
+  await connect();
   const connecting = (performance.now() - began) / 1000;
-  const found = await checks[name]({ session }, diary);
+  const found = await checks[name]({ session, connect }, diary, ...given);
   const { errors, answers } = diary;
   const { callId } = session.transport;
   const playing = !audioElement.paused && audioElement.srcObject?.active === true;
@@ -100,8 +140,23 @@ async function run(name, base) {
   return { history, errors, answers, callId, connecting, playing, ...found };
 }
 
-window.check = async (name, base) => {
-  let found = await run(name, base);
+window.check = async (name, base, ...given) => {
+  let found = await run(name, base, ...given);
   for (let tries = 1; found.again && tries < 6; tries++) found = await run(name, base);
   return found;
+};
+
+window.checkSocket = async (base) => {
+  const session = new RealtimeSession(helper(), { transport: new OpenAIRealtimeWebSocket() });
+  const diary = diaryOf(session);
+  await session.connect({
+    apiKey: await ephemeralKey(base),
+    url: `${base.replace(/^http/, 'ws')}/v1/realtime?model=gpt-realtime`,
+  });
+  session.sendMessage('What is the weather like?');
+  await answered(diary, 2);
+  const { errors, answers, samples } = diary;
+  const history = shown(diary);
+  session.close();
+  return { history, errors, answers, samples, used };
 };

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -23,6 +24,7 @@ REFUSED = [
     ('{"type":"x","n":-Infinity}', "invalid_json"),
     ('{"type":"x","n":1e999}', "invalid_json"),
     ("9" * 5_000, "invalid_json"),
+    ("0." + "9" * 5_000, "invalid_json"),
     ("[" * 10_000, "invalid_json"),
     ("[" * 10_000 + "]" * 10_000, "invalid_json"),
     ('{"a":' * 10_000, "invalid_json"),
@@ -69,6 +71,22 @@ def test_depth_and_size_up_to_the_limit_pass() -> None:
     parse_event(nested(MAX_DEPTH))
     frame = '{"a":""}'
     parse_event(frame.replace('""', '"' + "x" * (MAX_MESSAGE - len(frame)) + '"'))
+
+
+@pytest.mark.parametrize("value", ["0,", "[],", '{"a":1},', '"\\ud800",'])
+def test_a_message_of_too_many_values_is_refused_before_it_is_parsed(value: str) -> None:
+    message = '{"a":[' + value * (16_000_000 // len(value)) + "0]}"
+    began = time.perf_counter()
+    with pytest.raises(ProtocolError) as caught:
+        parse_event(message, limit=1 << 24)
+    assert caught.value.code == "invalid_event"
+    assert time.perf_counter() - began < 0.5  # parsing takes seconds
+
+
+def test_half_a_character_in_a_huge_message_is_refused() -> None:
+    with pytest.raises(ProtocolError) as caught:
+        parse_event('{"a":"\\ud800","b":"' + "x" * MAX_MESSAGE + '"}', limit=1 << 24)
+    assert caught.value.code == "invalid_json"
 
 
 def test_another_transport_may_have_another_limit() -> None:

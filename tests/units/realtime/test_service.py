@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.units.caller import Json, Problems, said
+from tests.protocol.tap import Problems
+from tests.units.caller import Json, said
 from units.messages import (
     Audio,
     Commit,
@@ -244,6 +245,22 @@ def test_a_turn_that_began_while_a_clear_was_on_its_way_does_not_hold_up_the_nex
     driver.ears(SpeechStarted(2, 900), SpeechPaused(2, 1, 1200), SpeechEnded(2, 1500))
     driver.ears(TranscriptFinal(2, 1, "hello", 1.0))
     assert driver.prompts == [["hello"]]
+
+
+def test_a_turn_that_began_while_turn_detection_was_being_switched_off_is_none(driver: Driver) -> None:
+    settings = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}
+    driver.do("session.update", session=settings)
+    driver.do("input_audio_buffer.commit")
+    driver.ears(SpeechStarted(1, 0), SpeechPaused(1, 1, 300))  # they have not read of it yet
+    sent = next(effect.body for effect in driver.of(Hear) if isinstance(effect.body, Commit))
+    driver.ears(Committed(sent.item_id, 2, 1, 300))
+    assert driver.types == [
+        "session.created",
+        "session.updated",
+        "input_audio_buffer.committed",
+        "conversation.item.added",
+        "conversation.item.done",
+    ]
 
 
 def committed_ids(driver: Driver) -> list[str]:
