@@ -17,14 +17,15 @@ def run_checks(*command: str) -> dict[str, Seen]:
     return {line.pop("check"): line for line in lines}
 
 
-TOO_LATE = "response_cancel_not_active"
-"""Said to a client whose ``response.cancel`` crosses the ``response.done``."""
+def too_late(error: Any) -> bool:
+    """Whether this is said to a client whose ``response.cancel`` crossed the ``response.done``."""
+    return isinstance(error, dict) and error.get("code") == "response_cancel_not_active"
 
 
 def of(checks: dict[str, Seen], name: str, *, cancels: bool = False) -> Seen:
     """What a check saw, if it went through without an error. One that ``cancels`` may come too late."""
     seen = checks[name]
     assert "failed" not in seen, seen["failed"]
-    errors = [error for error in seen["errors"] if not (cancels and error.get("code") == TOO_LATE)]
+    errors = [error for error in seen["errors"] if not (cancels and too_late(error))]
     assert errors == []
     return seen

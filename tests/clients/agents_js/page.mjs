@@ -68,7 +68,7 @@ const checks = {
 
   // While the answer is still being made, or else again: scripted engines are quick.
   async stop_button({ session }, diary) {
-    session.sendMessage(`[[echo:${'I go on and on. '.repeat(250)}]]`);
+    session.sendMessage(`[[echo:${'I go on and on. '.repeat(550)}]]`);
     await seen(diary, 'output_audio_buffer.started');
     session.interrupt();
     await stopped(diary);
