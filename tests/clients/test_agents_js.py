@@ -95,7 +95,7 @@ def test_a_tool_of_an_mcp_server_is_used(checks: dict[str, Seen]) -> None:
     seen = of(checks, "mcp_call")
     assert seen["listed"] == seen["known"] == ["get_weather"]
     assert seen["completed"] == [["get_weather", "four degrees in Oslo"]]
-    call = called("get_weather", OSLO, "four degrees in Oslo")
+    call = {"called": "get_weather", "with": OSLO, "gave": "four degrees in Oslo"}
     answer = answered("The tool said: four degrees in Oslo.")
     assert seen["history"] == [wrote("What is the weather like?"), call, answer]
     assert (seen["lists"], seen["said"]) == (1, False)
@@ -104,7 +104,7 @@ def test_a_tool_of_an_mcp_server_is_used(checks: dict[str, Seen]) -> None:
 def test_a_tool_of_an_mcp_server_is_used_when_the_user_approves(checks: dict[str, Seen]) -> None:
     seen = of(checks, "mcp_approved")
     assert (seen["asked"], seen["ended"]) == (["mcp_approval_request"], 1)
-    call = called("get_weather", OSLO, "four degrees in Oslo")
+    call = {"called": "get_weather", "with": OSLO, "gave": "four degrees in Oslo"}
     asks = {"asks": "get_weather", "with": {"city": "Oslo"}}
     answer = answered("The tool said: four degrees in Oslo.")
     assert seen["history"] == [wrote("What is the weather like?"), call, asks, answer]

@@ -39,8 +39,10 @@ export const answered = (diary, times) => until(diary, 'answer', () => diary.ans
 // The history as a page would show it.
 export const shown = ({ session }) =>
   session.history.map((item) =>
-    item.type === 'function_call' || item.type === 'mcp_call'
+    item.type === 'function_call'
       ? { called: item.name, with: item.arguments, gave: item.output, status: item.status }
+      : item.type === 'mcp_call' // its status is that of an item.retrieved which the SDK asks for when it begins
+      ? { called: item.name, with: item.arguments, gave: item.output }
       : item.type === 'mcp_approval_request'
       ? { asks: item.name, with: item.arguments }
       : {
