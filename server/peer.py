@@ -39,6 +39,7 @@ from server.jitter import adopt
 from server.sdp import Offer, OfferError, finish_answer, read_offer
 from server.track import SpeechSource, SpeechTrack, play_to_nobody
 from units.messages import Float32
+from units.realtime.errors import ProtocolError
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +73,9 @@ class Session(Protocol):
 
     def handle(self, message: str | bytes, sender: Transport | None = None) -> None:
         """A client event as it was received, from ``sender`` if that has joined. Never raises."""
+
+    def complain(self, error: ProtocolError) -> None:
+        """The client did something wrong that is no event, and is to be told."""
 
     def close(self, reason: str) -> None:
         """End the session and release its unit. Idempotent."""
@@ -133,6 +137,8 @@ class _NoSession:
     def hear(self, samples: Float32) -> None: ...
 
     def handle(self, message: str | bytes, sender: Transport | None = None) -> None: ...
+
+    def complain(self, error: ProtocolError) -> None: ...
 
     def close(self, reason: str) -> None: ...
 
@@ -274,6 +280,8 @@ class Peer:
         if channel.label != LABEL or self._channel.attached or self._closed:
             logger.info("call %s: data channel %r refused", self.call_id, channel.label)
             channel.close()
+            message = f"A call has one data channel, named '{LABEL}'; another was closed."
+            self._session.complain(ProtocolError("invalid_event", message))
             return
         channel.on("message", self._on_message)
         channel.on("close", self._on_channel_close)

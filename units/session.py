@@ -131,6 +131,10 @@ class Session:
         if transport in self._others:
             self._others.remove(transport)
 
+    def complain(self, error: ProtocolError) -> None:
+        """The client did something wrong that is no event, and is to be told."""
+        self._run(self.service.complain, error)
+
     def receive(self, envelope: Envelope) -> None:
         """Something came out of one of the unit's lines."""
         self._run(self.service.receive, envelope)

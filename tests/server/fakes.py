@@ -69,6 +69,9 @@ class FakeSession:
         kind = json.loads(message)["type"] if isinstance(message, str) else "bytes"
         self.transport.send(answer_to(kind))
 
+    def complain(self, error: ProtocolError) -> None:
+        self.transport.send(answer_to(error.message))
+
     def close(self, reason: str) -> None:
         self.reason = reason
         self._unit.session = None

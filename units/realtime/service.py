@@ -218,7 +218,10 @@ class RealtimeService:
     def overrun(self) -> list[Effect]:
         """The client sends sound faster than it can be listened to; the last of it was dropped."""
         message = "Sound arrives faster than it can be listened to: the rest of this event was dropped."
-        error = ProtocolError("input_audio_buffer_overrun", message, "audio")
+        return self.complain(ProtocolError("input_audio_buffer_overrun", message, "audio"))
+
+    def complain(self, error: ProtocolError) -> list[Effect]:
+        """The client did something wrong that is no event."""
         return self._perform(iter([self._error(error, None)]))
 
     def playout_started(self, response_id: str) -> list[Effect]:
