@@ -113,9 +113,10 @@ const TABLE = {
   },
   auth: {
     title: 'This server needs a key',
-    cause: 'It only accepts calls that carry one, and this page has none.',
-    remedy: () => ['Ask whoever runs the server for access.'],
+    cause: 'It only takes calls that carry one, and this page has none that is valid.',
+    remedy: () => ['Ask whoever runs the server for a key.', 'Enter it here. It is forgotten when you close this tab.'],
     actions: ['retry', 'leave'],
+    labels: { retry: 'Use this key' },
   },
   'server-http': {
     title: 'The server refused the call',
