@@ -217,7 +217,7 @@ const STOPPING = /shut|drain|stop/i;
  * @param {string} errorCode of the error body, '' if none
  */
 export function httpCode(status, errorCode) {
-  if (status === 401 || status === 403) return 'auth';
+  if (status === 401 || (status === 403 && errorCode !== 'origin_not_allowed')) return 'auth';
   if (status === 503 && STARTING.test(errorCode)) return 'server-starting';
   if (status === 503 && STOPPING.test(errorCode)) return 'server-stopping';
   if (status === 503 || status === 429) return 'busy';

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +14,18 @@ import pytest
 from aiohttp import ClientWebSocketResponse, WSMsgType, WSServerHandshakeError
 from aiohttp.test_utils import TestClient, TestServer
 
+from server import client_secrets
 from server.access import _network
-from server.app import build_app
+from server.app import MAX_BODY_BYTES, build_app
 from server.keys import Key, sha256, write_keys
 from server.settings import Settings
+from server.socket import MAX_MESSAGE
 from server.startup import STARTUP
 from tests.server.fakes import Client as Phone
 from units import EngineSettings, PipelineConfig, build_pipeline
 
 SCRIPTED = EngineSettings("scripted")
+UNITS = 3
 CALLS, SOCKET, SECRETS = "/v1/realtime/calls", "/v1/realtime?model=any", "/v1/realtime/client_secrets"
 
 Http = TestClient[Any, Any]
@@ -28,7 +34,7 @@ Json = dict[str, Any]
 
 @asynccontextmanager
 async def serving(**settings: Any) -> AsyncIterator[Http]:
-    config = PipelineConfig(num_pipelines=3, vad=SCRIPTED, stt=SCRIPTED, llm=SCRIPTED, tts=SCRIPTED)
+    config = PipelineConfig(num_pipelines=UNITS, vad=SCRIPTED, stt=SCRIPTED, llm=SCRIPTED, tts=SCRIPTED)
     app = build_app(Settings(**settings), build_pipeline(config))
     async with TestClient(TestServer(app)) as http:
         await app[STARTUP].loaded.wait()
@@ -73,6 +79,19 @@ async def greeted(http: Http, **options: Any) -> ClientWebSocketResponse:
     socket = await http.ws_connect(SOCKET, **options)
     assert (await socket.receive_json(timeout=5))["type"] == "session.created"
     return socket
+
+
+async def free(http: Http, units: int = UNITS) -> None:
+    """Wait until so many units are."""
+    async with asyncio.timeout(5):
+        while http.app[STARTUP].pipeline.pool.free < units:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def served(http: Http, **options: Any) -> None:
+    """A session over WebSocket, from its beginning to its end."""
+    await (await greeted(http, **options)).close()
+    await free(http)
 
 
 async def turned_away(http: Http, url: str = SOCKET, **options: Any) -> tuple[str, int | None]:
@@ -195,9 +214,10 @@ async def test_a_key_has_only_so_many_sessions_over_both_doors(keyed: Http) -> N
     offer = {"data": "v=0", "headers": bearer("bob") | {"Content-Type": "application/sdp"}}
     assert await asked(keyed, "POST", CALLS, **offer) == (429, "too_many_sessions")
     await socket.close()
+    await free(keyed)
     assert await asked(keyed, "POST", CALLS, **offer) == (400, "invalid_offer")
     assert await asked(keyed, "POST", CALLS, **offer) == (429, "rate_limit_exceeded")
-    await (await greeted(keyed, headers=bearer("ann"))).close()
+    await served(keyed, headers=bearer("ann"))
 
 
 async def test_a_call_that_has_ended_makes_room(keyed: Http) -> None:
@@ -208,12 +228,12 @@ async def test_a_call_that_has_ended_makes_room(keyed: Http) -> None:
     assert await refused(keyed) == 429
     await asked(keyed, "DELETE", phone.location)
     await phone.close()
-    await (await greeted(keyed)).close()
+    await served(keyed)
 
 
 async def test_a_server_without_keys_counts_by_address() -> None:
     async with serving(sessions_per_minute=1) as http:
-        await (await greeted(http)).close()
+        await served(http)
         assert await refused(http) == 429
         offer = {"data": "v=0", "headers": {"Content-Type": "application/sdp"}}
         async with http.post(CALLS, **offer) as response:
@@ -233,6 +253,73 @@ async def test_a_server_without_keys_counts_by_address() -> None:
 )
 def test_a_house_with_ipv6_counts_as_one(address: str | None, counted: str) -> None:
     assert _network(address) == counted
+
+
+async def test_a_message_that_is_too_long_ends_its_session_and_no_other(open_to_all: Http) -> None:
+    flooding, other = await greeted(open_to_all), await greeted(open_to_all)
+    with suppress(ConnectionError):  # it may be closed before all is sent
+        await flooding.send_str("x" * (MAX_MESSAGE + 1))
+    await free(open_to_all, UNITS - 1)
+    await other.send_json({"type": "input_audio_buffer.clear"})
+    assert (await other.receive_json(timeout=5))["type"] == "input_audio_buffer.cleared"
+    await other.close()
+
+
+async def test_a_request_for_an_ephemeral_key_that_is_too_large_is_refused(open_to_all: Http) -> None:
+    assert await asked(open_to_all, "POST", SECRETS, data=b"x" * (MAX_BODY_BYTES + 1)) == (
+        413,
+        "request_too_large",
+    )
+
+
+async def test_a_request_for_an_ephemeral_key_that_does_not_arrive_is_given_up(
+    open_to_all: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_secrets, "BODY_TIMEOUT", 0.05)
+
+    async def never() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.Event().wait()
+
+    assert await asked(open_to_all, "POST", SECRETS, data=never()) == (408, "request_timeout")
+
+
+async def test_a_key_that_has_many_ephemeral_keys_made_pushes_out_its_own(
+    keyed: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_secrets, "MAX_KEYS", 2)
+    anns = await minted(keyed, "ann")
+    bobs = [await minted(keyed, "bob") for _ in range(3)]
+    there = [(await asked(keyed, "POST", CALLS, headers=bearer(key)))[0] for key in (anns, *bobs)]
+    assert there == [415, 401, 415, 415]
+
+
+# --- secrets ---------------------------------------------------------------------------------------------
+
+
+async def test_no_key_is_in_the_log_or_in_an_event(
+    keyed: Http, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    key = "dk_a-key-that-must-not-be-told"
+    write_keys(file, [Key("Ann", sha256(key))])
+    secret = await minted(keyed, key)
+    phone = Phone().add_channel().add_audio()
+    keyed.session.headers.update(bearer(secret))
+    await phone.call(keyed)
+    told = [json.dumps(await phone.next_event())]
+    await asked(keyed, "DELETE", phone.location)
+    await phone.close()
+    socket = await keyed.ws_connect(SOCKET, protocols=("realtime", f"openai-insecure-api-key.{key}"))
+    told.append(await socket.receive_str())
+    await socket.send_str(f'{{"type": "session.update", "session": {{"{key}": 1')
+    told.append(await socket.receive_str())
+    await socket.close()
+    for wrong in (key[:-1], secret[:-1]):
+        assert await asked(keyed, "POST", CALLS, headers=bearer(wrong)) == (401, "invalid_api_key")
+    assert "session.created" in caplog.text
+    for text in (caplog.text, *told):
+        assert not [each for each in (key, key[:-1], sha256(key), secret, secret[:-1]) if each in text]
 
 
 # --- pages from elsewhere, without keys ------------------------------------------------------------------
@@ -274,7 +361,7 @@ async def test_without_keys_only_pages_of_the_server_itself_may_use_it(open_to_a
         told, _ = await asked(open_to_all, "GET", "/client-config.json", headers=headers)
         if allowed:
             assert (called, told) == ((415, "unsupported_content_type"), 200), (host, origin)
-            await (await greeted(open_to_all, headers=headers)).close()
+            await served(open_to_all, headers=headers)
         else:
             assert (called, told) == ((403, "origin_not_allowed"), 403), (host, origin)
             assert await refused(open_to_all, headers=headers) == 403, (host, origin)
@@ -323,6 +410,6 @@ async def test_a_page_elsewhere_can_use_an_ephemeral_key_that_its_own_server_had
 ) -> None:
     async with open_to_all.post(SECRETS, json={}) as response:
         secret = (await response.json())["value"]
-    await (await greeted(open_to_all, headers=bearer(secret) | {"Origin": EVIL})).close()
+    await served(open_to_all, headers=bearer(secret) | {"Origin": EVIL})
     async with open_to_all.options(CALLS, headers={"Origin": EVIL}) as response:
         assert response.headers["Access-Control-Allow-Origin"] == "*"
