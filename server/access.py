@@ -122,7 +122,7 @@ def setup_access(
         try:
             let_in(request, access.caller(request))
         except Refusal as refusal:
-            logger.info("%s %s from %s: %s", request.method, request.path, request.remote, refusal)
+            logger.info("%s %r from %s: %s", request.method, request.path, request.remote, refusal)
             if refusal.status == 401 and request.headers.get("Upgrade", "").lower() == "websocket":
                 return await turn_away(request, BAD_KEY, str(refusal), refusal.code)
             return readable(refusal.response())

@@ -113,8 +113,7 @@ const TABLE = {
   },
   auth: {
     title: 'This server needs a key',
-    cause: 'It only takes calls that carry one, and this page has none that is valid.',
-    remedy: () => ['Ask whoever runs the server for a key.', 'Enter it here. It is forgotten when you close this tab.'],
+    cause: 'Ask whoever runs it for one, and enter it here. It is forgotten when you close this tab.',
     actions: ['retry', 'leave'],
     labels: { retry: 'Use this key' },
   },
