@@ -65,13 +65,13 @@ async def serving(
     Raises CannotRun with what the server said when it does not start.
     """
     command = [sys.executable, *program, "serve", "--port", "0", "--num-pipelines", str(units)]
-    command += ["--log-level", "warning", *flags]
+    command += ["--log-level", "warning", "--keys-file", os.devnull, "--sessions-per-minute", "0", *flags]
     with tempfile.TemporaryFile() as errors:
         process = await asyncio.create_subprocess_exec(
             *command,
             stdout=asyncio.subprocess.PIPE,
             stderr=errors,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, "PYTHONUNBUFFERED": "1", "DUOLOGUE_API_KEY": ""},
         )
         try:
             url = await _ready(process)

@@ -1,6 +1,7 @@
 /** Wires the state, the call and the views. */
 
 import { BACKOFF_MS, VoiceAgentClient } from './call/client.js';
+import { useKey } from './call/key.js';
 import { LevelMeter } from './call/levels.js';
 import { micObstacle } from './call/mic.js';
 import { readConfig, readHealth } from './call/signalling.js';
@@ -26,7 +27,6 @@ const store = createStore(reduce, initialState(loadSettings()));
 const log = new EventRing();
 const meter = new LevelMeter();
 const context = { browser: browserOf(navigator.userAgent), host: location.host };
-const config = readConfig();
 const speaker = new Speaker(byId('speaker', HTMLAudioElement), (blocked) =>
   store.dispatch({ type: 'output', blocked, now: performance.now() }),
 );
@@ -37,7 +37,7 @@ const client = new VoiceAgentClient({
   meter,
   log,
   context,
-  iceServers: async () => (await config).ice_servers,
+  iceServers: async () => (await readConfig()).ice_servers,
 });
 
 function toggleMute() {
@@ -62,7 +62,7 @@ function wayOut(action) {
 async function report() {
   const { phase, problem: now } = store.get();
   const events = log.list().slice(-20);
-  const { version } = await config;
+  const { version } = await readConfig();
   return JSON.stringify({ problem: now, phase, version, browser: navigator.userAgent, events, stats: await client.stats() }, null, 2);
 }
 
@@ -80,7 +80,7 @@ const views = [
   controls,
   transcriptView(),
   settingsView({ onchange: (patch) => client.updateSettings(patch) }),
-  problemView({ onaction: wayOut, report }),
+  problemView({ onaction: wayOut, onkey: useKey, report }),
 ];
 shortcuts({
   enabled: () => store.get().settings.keys,

@@ -1,4 +1,4 @@
-"""The ``duologue`` command: serve, models, bench."""
+"""The ``duologue`` command: serve, models, keys, bench."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from typing import Any
 
 from server.app import build_app
 from server.flags import Parser, add_settings_flags, given_flags, hyphenated
+from server.keys import Keys, KeysError
+from server.keys_cli import add_keys_command
 from server.models_cli import add_models_command
 from server.needed import fetch_missing
-from server.running import CannotListen, run, say
+from server.running import CannotListen, is_local, run, say
 from server.settings import Settings
 from server.settings_sources import SettingsError, load_settings
 from server.startup import STARTUP, Report
@@ -32,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     namespace = _parser(arguments).parse_args(_with_command(arguments))
     try:
         return int(namespace.run(namespace))
-    except (SettingsError, CannotListen, EngineUnavailable, ModelError) as error:
+    except (SettingsError, KeysError, CannotListen, EngineUnavailable, ModelError) as error:
         sys.stderr.write(f"duologue: {error}\n")
         return 2
 
@@ -41,7 +43,13 @@ def serve(namespace: argparse.Namespace) -> int:
     """``duologue serve``."""
     settings = load_settings(given_flags(namespace), namespace.config)
     configure_logging(settings.log_level)
-    return asyncio.run(_serve(settings))
+    keys = Keys(settings.keys_path, settings.api_key.get_secret_value())
+    if not (is_local(settings.host) or keys.needed or settings.allow_anonymous):
+        raise SettingsError(
+            f"Others can reach {settings.host}: make a key with duologue keys add NAME, or set "
+            "DUOLOGUE_API_KEY, or let anybody in with --allow-anonymous."
+        )
+    return asyncio.run(_serve(settings, keys))
 
 
 def configure_logging(level: str) -> None:
@@ -51,13 +59,13 @@ def configure_logging(level: str) -> None:
         logging.getLogger(ours).setLevel(level.upper())
 
 
-async def _serve(settings: Settings) -> int:
+async def _serve(settings: Settings, keys: Keys) -> int:
     def load(report: Report) -> Pipeline:
         if settings.fetch_models:
             fetch_missing(settings, report)
         return build_pipeline(pipeline_config(settings), report)
 
-    app = build_app(settings, load, lambda stage: say(f"{stage[:1].upper()}{stage[1:]} ..."))
+    app = build_app(settings, load, lambda stage: say(f"{stage[:1].upper()}{stage[1:]} ..."), keys)
     await run(app, settings)
     if app[STARTUP].busy:
         # Loading cannot be interrupted, and leaving the interpreter would wait for its thread.
@@ -81,6 +89,9 @@ def pipeline_config(settings: Settings) -> PipelineConfig:
         live_transcripts=settings.live_transcripts,
         strict_protocol=settings.strict_protocol,
         mcp_servers=settings.mcp_server,
+        session_seconds=settings.longest_call,
+        idle_timeout=settings.idle_timeout,
+        locked=settings.lock,
     )
 
 
@@ -96,6 +107,7 @@ def _parser(arguments: Sequence[str]) -> Parser:
     server.set_defaults(run=serve)
     add_settings_flags(server)
     add_models_command(commands)
+    add_keys_command(commands)
     _add_bench(commands, arguments)
     return parser
 

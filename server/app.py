@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from server.access import setup_access
 from server.calls import setup_calls
 from server.client_secrets import setup_client_secrets
 from server.errors import api_errors
 from server.health import setup_health
+from server.keys import Keys
 from server.page import client_web_dir, setup_page
 from server.settings import Settings
 from server.socket import setup_sockets
@@ -20,12 +22,15 @@ MAX_BODY_BYTES = 1024 * 1024
 
 
 def build_app(
-    settings: Settings, pipeline: Pipeline | Load, announce: Report = lambda _: None
+    settings: Settings,
+    pipeline: Pipeline | Load,
+    announce: Report = lambda _: None,
+    keys: Keys | None = None,
 ) -> web.Application:
     """The server's application, which owns ``pipeline`` and stops it when it is cleaned up.
 
     ``pipeline`` is a loaded one, or a blocking function that loads it while the app already answers;
-    ``announce`` is told, from any thread, what is being loaded.
+    ``announce`` is told, from any thread, what is being loaded. ``keys`` are those of the settings.
     """
     app = web.Application(middlewares=[api_errors], client_max_size=MAX_BODY_BYTES)
     startup = Startup(pipeline if callable(pipeline) else lambda _: pipeline, announce)
@@ -36,4 +41,12 @@ def build_app(
     calls = setup_calls(app, pool, settings, secrets)
     setup_sockets(app, pool, secrets, calls, strict=settings.strict_protocol)
     setup_page(app, settings)
+    setup_access(
+        app,
+        keys or Keys(settings.keys_path, settings.api_key.get_secret_value()),
+        secrets,
+        origins=settings.allow_origin,
+        host=settings.host,
+        per_minute=settings.sessions_per_minute,
+    )
     return app

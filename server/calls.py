@@ -11,10 +11,14 @@ import json
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from aiohttp import BodyPartReader, web
 
+from server.callers import Caller, caller_of
 from server.client_secrets import ClientSecrets
 from server.doors import REALTIME, ClaimFrom, Refusal, answering, claimed, offered_key, preflight
 from server.ice import IceServer, IceServers
@@ -41,6 +45,13 @@ class CallSettings(Protocol):
         """Empty: addresses are announced as they are."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    peer: Peer
+    owner: str
+    """Of the key that began it; see :class:`server.callers.Caller`."""
+
+
 class Calls:
     """The calls of this server, by id, and the handlers of their routes."""
 
@@ -56,13 +67,13 @@ class Calls:
         self._public_ip = settings.public_ip or None
         self._ice = IceServers(settings.ice_servers)
         self._limits = limits
-        self._peers: dict[str, Peer] = {}
+        self._calls: dict[str, _Call] = {}
         self._ending: set[Peer] = set()
         self._refusing = False
 
     def __len__(self) -> int:
         """Calls that hold a unit."""
-        return len(self._peers)
+        return len(self._calls)
 
     async def start(self) -> None:
         """Ask the ICE servers, so that the first call knows which of them answer."""
@@ -74,7 +85,7 @@ class Calls:
             raise Refusal(503, "shutting_down", "The server is shutting down.")
         settings = self._secrets.settings(offered_key(request))
         offer, session = await _read_in_time(request)
-        peer = self._open((*settings, *session))
+        peer = self._open(caller_of(request), (*settings, *session))
         answer = None
         try:
             answer = await self._answer(peer, offer)
@@ -90,29 +101,34 @@ class Calls:
 
     async def hang_up(self, request: web.Request) -> web.Response:
         """End a call."""
-        self.peer(request.match_info["call_id"]).close("hung up over HTTP")
+        self.peer(request.match_info["call_id"], caller_of(request)).close("hung up over HTTP")
         return web.Response(status=204 if request.method == "DELETE" else 200)
 
-    def peer(self, call_id: str) -> Peer:
-        """The call with this id. Raises Refusal."""
-        if call_id not in self._peers:
+    def peer(self, call_id: str, caller: Caller) -> Peer:
+        """The call with this id, if it is ``caller``'s. Raises Refusal."""
+        call = self._calls.get(call_id)
+        if call is None or call.owner != caller.owner:
             raise Refusal(404, "call_id_not_found", "No session found for the provided call_id", "")
-        return self._peers[call_id]
+        return call.peer
 
     async def close_all(self, reason: str = "the server is shutting down") -> None:
         """Refuse new calls, end those that are there, and wait until nothing is left of them."""
         self._refusing = True
-        for peer in list(self._peers.values()):
-            peer.close(reason)
+        for call in list(self._calls.values()):
+            call.peer.close(reason)
         await asyncio.gather(*(peer.wait_closed() for peer in list(self._ending)))
         await self._ice.close()
 
-    def _open(self, settings: Sequence[dict[str, Any]]) -> Peer:
-        unit = claimed(self._pool)
-        call_id = f"rtc_{uuid.uuid4().hex}"
-        peer = Peer(call_id, unit, self._ice.configuration(), self._closed, self._limits, settings)
+    def _open(self, caller: Caller, settings: Sequence[dict[str, Any]]) -> Peer:
+        call_id, ended = f"rtc_{uuid.uuid4().hex}", caller.begin()
+        with ExitStack() as on_failure:
+            on_failure.callback(ended)
+            unit = claimed(self._pool)
+            closed = partial(self._closed, ended)
+            peer = Peer(call_id, unit, self._ice.configuration(), closed, self._limits, settings)
+            on_failure.pop_all()
         if not peer.closed:
-            self._peers[call_id] = peer
+            self._calls[call_id] = _Call(peer, caller.owner)
         logger.info("call %s gets unit %s", call_id, unit.index)
         return peer
 
@@ -128,8 +144,9 @@ class Calls:
         except TimeoutError as error:
             raise Refusal(503, "setup_timeout", "The call could not be set up in time.") from error
 
-    def _closed(self, peer: Peer) -> None:
-        self._peers.pop(peer.call_id, None)
+    def _closed(self, ended: Callable[[], None], peer: Peer) -> None:
+        ended()
+        self._calls.pop(peer.call_id, None)
         self._ending.add(peer)
         task = asyncio.get_running_loop().create_task(peer.wait_closed())
         task.add_done_callback(lambda _: self._ending.discard(peer))

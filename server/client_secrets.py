@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 import time
@@ -13,7 +14,9 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
-from server.doors import Refusal, answering, preflight
+from server.callers import caller_of
+from server.doors import FRESH, Refusal, answering, preflight
+from server.keys import EPHEMERAL
 from units.realtime.config import SessionConfig
 from units.realtime.legacy import modern
 from units.realtime.schema import fields, integer, one_of
@@ -23,10 +26,11 @@ PATH = "/v1/realtime/client_secrets"
 SESSIONS_PATH = "/v1/realtime/sessions"
 TRANSCRIPTION_SESSIONS_PATH = "/v1/realtime/transcription_sessions"
 MAX_KEYS = 10_000
-"""The oldest keys give way: a forgotten page must not fill the memory."""
+"""Of one owner, whose oldest give way: a forgotten page must not fill the memory."""
 LIFETIME = 600
 """Seconds, unless the request says otherwise."""
-_PREFIX = "ek_"
+BODY_TIMEOUT = 10.0
+"""Seconds for the whole body to arrive."""
 
 _expiry = fields({"anchor": one_of("created_at"), "seconds": integer(10, 7200)})
 _request = fields({"expires_after": _expiry, "session": fields({}, open=True)})
@@ -42,6 +46,8 @@ class Defaults(Protocol):
 class _Key:
     expires_at: int
     session: dict[str, Any]
+    owner: str
+    """Of the key that it was made with; see :class:`server.callers.Caller`."""
 
 
 class ClientSecrets:
@@ -54,36 +60,45 @@ class ClientSecrets:
     def settings(self, key: str | None) -> tuple[dict[str, Any], ...]:
         """What a session that is opened with ``key`` begins with. Raises Refusal for an ``ek_`` that is not
         valid; other keys mean nothing here."""
-        if key is None or not key.startswith(_PREFIX):
-            return ()
+        return (self._valid(key).session,) if key is not None and key.startswith(EPHEMERAL) else ()
+
+    def owner(self, key: str) -> str:
+        """Who had this ephemeral key made. Raises Refusal if it is not valid."""
+        return self._valid(key).owner
+
+    def _valid(self, key: str) -> _Key:
         known = self._keys.get(key)
         if known is None or known.expires_at <= time.time():
             self._keys.pop(key, None)
             raise Refusal(401, "invalid_api_key", "This ephemeral key is unknown or has expired.")
-        return (known.session,)
+        return known
 
     async def create(self, request: web.Request) -> web.Response:
         """Make a key."""
         body = _request(await _json(request), "")
         seconds = body.get("expires_after", {}).get("seconds", LIFETIME)
         session = modern(body.get("session", {}))
-        value, expires_at, effective = self._mint(session, seconds)
-        return web.json_response({"value": value, "expires_at": expires_at, "session": effective})
+        value, expires_at, effective = self._mint(request, session, seconds)
+        made = {"value": value, "expires_at": expires_at, "session": effective}
+        return web.json_response(made, headers=FRESH)
 
     async def create_session(self, request: web.Request) -> web.Response:
         """Make a key, the older way: the body is the session, and the key is in it."""
-        value, expires_at, effective = self._mint(modern(await _json(request)), LIFETIME)
+        value, expires_at, effective = self._mint(request, modern(await _json(request)), LIFETIME)
         secret = {"value": value, "expires_at": expires_at}
-        return web.json_response({**effective, "client_secret": secret})
+        return web.json_response({**effective, "client_secret": secret}, headers=FRESH)
 
     async def create_transcription(self, request: web.Request) -> web.Response:
         """The same for a session that only transcribes."""
         value, expires_at, effective = self._mint(
-            modern({"type": "transcription", **await _json(request)}), LIFETIME
+            request, modern({"type": "transcription", **await _json(request)}), LIFETIME
         )
-        return web.json_response({**effective, "client_secret": {"value": value, "expires_at": expires_at}})
+        secret = {"value": value, "expires_at": expires_at}
+        return web.json_response({**effective, "client_secret": secret}, headers=FRESH)
 
-    def _mint(self, session: dict[str, Any], seconds: int) -> tuple[str, int, dict[str, Any]]:
+    def _mint(
+        self, request: web.Request, session: dict[str, Any], seconds: int
+    ) -> tuple[str, int, dict[str, Any]]:
         config = self._defaults.service_config()
         effective = SessionConfig.default(
             id=random_id("sess"),
@@ -92,15 +107,20 @@ class ClientSecrets:
             voice=config.voice,
             expires_at=0,
             mcp_servers=config.mcp_servers,
+            locked=config.locked,
         ).begun(session)
-        now = time.time()
+        now, owner = time.time(), caller_of(request).owner
+        self._make_room(now, owner)
+        value, expires_at = EPHEMERAL + secrets.token_hex(20), int(now) + seconds
+        self._keys[value] = _Key(expires_at, session, owner)
+        return value, expires_at, effective.wire()
+
+    def _make_room(self, now: float, owner: str) -> None:
         for old in [key for key, known in self._keys.items() if known.expires_at <= now]:
             del self._keys[old]
-        while len(self._keys) >= MAX_KEYS:
-            del self._keys[next(iter(self._keys))]
-        value, expires_at = _PREFIX + secrets.token_hex(20), int(now) + seconds
-        self._keys[value] = _Key(expires_at, session)
-        return value, expires_at, effective.wire()
+        theirs = [key for key, known in self._keys.items() if known.owner == owner]
+        for old in theirs[: max(0, len(theirs) - MAX_KEYS + 1)]:
+            del self._keys[old]
 
 
 def setup_client_secrets(app: web.Application, defaults: Defaults) -> ClientSecrets:
@@ -118,9 +138,13 @@ def setup_client_secrets(app: web.Application, defaults: Defaults) -> ClientSecr
 
 async def _json(request: web.Request) -> dict[str, Any]:
     """The object in the body; an empty body is an empty object. Raises Refusal."""
-    text = await request.text() if request.can_read_body else ""
     try:
+        async with asyncio.timeout(BODY_TIMEOUT):
+            text = await request.text() if request.can_read_body else ""
         body = json.loads(text or "{}")
+    except TimeoutError as error:
+        message = f"The body did not arrive within {BODY_TIMEOUT:g} s."
+        raise Refusal(408, "request_timeout", message) from error
     except (ValueError, RecursionError) as error:
         raise Refusal(400, "invalid_json", f"The body is not JSON: {error}.") from error
     if not isinstance(body, dict):

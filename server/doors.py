@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Protocol
 
 from aiohttp import web
@@ -11,11 +12,19 @@ from server.errors import error_response
 from server.peer import Unit
 from units.pool import PoolFull
 from units.realtime.errors import ProtocolError
+from units.realtime.service import random_id
 
 REALTIME = "/v1/realtime"
 """Where everything is; itself, the WebSocket door and the older WebRTC one."""
-RETRY_AFTER = "2"
+RETRY_AFTER = 2
 """Seconds after which a refused client may try again."""
+BAD_KEY, BAD_REQUEST = 3000, 4000
+"""Close codes of the hosted service for WebSocket clients that are turned away."""
+CLOSE_S = 3.0
+"""For a WebSocket client to take what is still queued for it, and to answer the closing handshake."""
+
+FRESH = {"Cache-Control": "no-store"}
+"""Headers of an answer that nobody is to keep."""
 
 CORS = {
     "Access-Control-Allow-Origin": "*",
@@ -41,14 +50,24 @@ class ClaimFrom(Protocol):
 class Refusal(Exception):
     """An HTTP error answer, in the shape that OpenAI's clients read."""
 
-    def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        param: str | None = None,
+        retry_after: int = RETRY_AFTER,
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
         self.param = param
+        self.retry_after = retry_after
 
     def response(self) -> web.Response:
-        headers = {"Retry-After": RETRY_AFTER} if self.status == 503 else {}
+        headers = {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
+        if self.status in (429, 503):
+            headers = {"Retry-After": str(self.retry_after)}
         return error_response(self.status, self.code, str(self), param=self.param, headers=headers)
 
 
@@ -72,12 +91,31 @@ def answering(
             response = refusal.response()
         except ProtocolError as error:
             response = error_response(400, error.code, error.message, param=error.param)
-        if not response.prepared:
-            for name, value in CORS.items():
-                response.headers.setdefault(name, value)
-        return response
+        return readable(response)
 
     return handle
+
+
+def readable(response: web.StreamResponse) -> web.StreamResponse:
+    """``response`` with the headers that let a page on another origin read it."""
+    if not response.prepared:
+        for name, value in CORS.items():
+            response.headers.setdefault(name, value)
+    return response
+
+
+async def turn_away(
+    request: web.Request, close: int, message: str, code: str | None
+) -> web.WebSocketResponse:
+    """Connect, say why not, and close: a browser tells its page nothing of a handshake that was refused."""
+    socket = web.WebSocketResponse(protocols=("realtime",), timeout=CLOSE_S)
+    await socket.prepare(request)
+    error = ProtocolError(code, message)
+    event = {"type": "error", "event_id": random_id("event"), "error": {**error.body(), "event_id": None}}
+    with suppress(ConnectionError):
+        await socket.send_json(event)
+        await socket.close(code=close, message=f"{error.type}.{code}".encode())
+    return socket
 
 
 async def preflight(_request: web.Request) -> web.Response:

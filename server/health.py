@@ -6,10 +6,9 @@ from typing import Any
 
 from aiohttp import web
 
+from server.doors import FRESH
 from server.startup import STARTUP, Phase
 from units import UnitStatus
-
-_FRESH = {"Cache-Control": "no-store"}
 
 
 def setup_health(app: web.Application) -> None:
@@ -21,7 +20,7 @@ def setup_health(app: web.Application) -> None:
 
 async def healthz(request: web.Request) -> web.Response:
     """200 as long as the event loop turns."""
-    return web.json_response({"status": "ok"}, headers=_FRESH)
+    return web.json_response({"status": "ok"}, headers=FRESH)
 
 
 async def readyz(request: web.Request) -> web.Response:
@@ -31,16 +30,16 @@ async def readyz(request: web.Request) -> web.Response:
     if startup.phase is Phase.LOADING:
         body["stage"] = startup.stage
     if startup.phase is not Phase.READY or startup.pipeline is None:
-        return web.json_response(body, status=503, headers=_FRESH)
+        return web.json_response(body, status=503, headers=FRESH)
     units = startup.pipeline.pool
-    return web.json_response(body | {"units": len(units.states()), "free": units.free}, headers=_FRESH)
+    return web.json_response(body | {"units": len(units.states()), "free": units.free}, headers=FRESH)
 
 
 async def pool(request: web.Request) -> web.Response:
     """Every unit: its index, its state, since when (Unix time), and its session. Empty while loading."""
     pipeline = request.app[STARTUP].pipeline
     units = [_unit(status) for status in pipeline.pool.states()] if pipeline else []
-    return web.json_response({"units": units}, headers=_FRESH)
+    return web.json_response({"units": units}, headers=FRESH)
 
 
 def _unit(status: UnitStatus) -> dict[str, Any]:

@@ -52,7 +52,7 @@ async def _serve(app: web.Application, stop: asyncio.Event, host: str, port: int
         raise startup.failure
     if startup.phase is Phase.READY:
         say(f"Duologue is ready: {address(host, port)}")
-        if not _is_local(host):
+        if not is_local(host):
             say("Other machines need https in front of it: browsers give pages the microphone only there.")
     await stopping
 
@@ -72,7 +72,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 def address(host: str, port: int) -> str:
     """What to type into a browser on this machine."""
-    everywhere_or_here = host in ("", "0.0.0.0", "::") or _is_local(host)
+    everywhere_or_here = host in ("", "0.0.0.0", "::") or is_local(host)
     name = "localhost" if everywhere_or_here else f"[{host}]" if ":" in host else host
     return f"http://{name}:{port}"
 
@@ -88,7 +88,8 @@ def _why_not(host: str, port: int, error: OSError) -> str:
     )
 
 
-def _is_local(host: str) -> bool:
+def is_local(host: str) -> bool:
+    """Whether only this machine can reach ``host``."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -6,6 +6,7 @@ environment and a file; constructed directly, it takes exactly what it is given.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
@@ -16,9 +17,11 @@ from pydantic import BeforeValidator, Field, SecretStr, ValidationInfo, field_va
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from server.ice import IceServer, parse_ice_server
+from server.keys import EPHEMERAL, default_keys_file
 from units.config import INSTRUCTIONS
 from units.engines.base import EngineSettings
 from units.engines.registry import available
+from units.realtime.config import LOCKABLE
 from units.realtime.servers import allows
 
 ENV_PREFIX = "DUOLOGUE_"
@@ -78,6 +81,55 @@ class Settings(BaseSettings):
         le=300,
     )
     log_level: LogLevel = _in("Server", "info", "How much to log: debug, info, warning or error.")
+
+    api_key: SecretStr = _in(
+        "Access",
+        SecretStr(""),
+        "A key that clients must bring, of 16 characters or more; duologue keys makes better ones, each "
+        "with limits of its own. With any key at all, everything but the page and the health checks needs "
+        "one.",
+    )
+    keys_file: Path | None = _in(
+        "Access",
+        None,
+        "File of the keys that duologue keys makes. Default: duologue/keys.json in the user's configuration "
+        "folder.",
+    )
+    allow_anonymous: bool = _in(
+        "Access",
+        False,
+        "Listen beyond this machine without a key: whoever reaches the port can use the server.",
+    )
+    allow_origin: Texts = _in(
+        "Access",
+        (),
+        "Address, such as https://app.example.org, whose pages may use the server without a key, and under "
+        "whose name it may be reached. Repeat the flag, or separate by commas, for several; * for all. "
+        "Always allowed: the server's own page, on localhost and on addresses of digits.",
+    )
+    sessions_per_minute: int = _in(
+        "Access",
+        60,
+        "Sessions that may begin in a minute with one key, unless the key says otherwise; without keys, "
+        "from one address. 0: any number.",
+        ge=0,
+        le=100_000,
+    )
+    longest_call: int = _in("Access", 3600, "Seconds after which a session is ended.", ge=10, le=86_400)
+    idle_timeout: int = _in(
+        "Access",
+        600,
+        "Seconds after which a session is ended in which nobody speaks and nothing is sent but silence. "
+        "0: never.",
+        ge=0,
+        le=86_400,
+    )
+    lock: Texts = _in(
+        "Access",
+        (),
+        "Setting of a session that clients may not change, such as instructions or tools: what they send "
+        "for it is passed over. Repeat the flag, or separate by commas, for several.",
+    )
 
     instructions: str = _in(
         "Conversation",
@@ -217,6 +269,33 @@ class Settings(BaseSettings):
                 raise ValueError("must be an address like https://tools.example.org/mcp")
         return value
 
+    @field_validator("api_key")
+    @classmethod
+    def _key(cls, value: SecretStr) -> SecretStr:
+        key = value.get_secret_value()
+        if key and (not re.fullmatch(r"[A-Za-z0-9._~-]{16,}", key) or key.startswith(EPHEMERAL)):
+            raise ValueError(
+                "must be 16 characters or more, of letters, digits, '.', '_', '~' and '-', "
+                f"and not begin with {EPHEMERAL}"
+            )
+        return value
+
+    @field_validator("allow_origin")
+    @classmethod
+    def _origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        origins = tuple(origin.lower().rstrip("/") for origin in value)
+        for origin in origins:
+            if origin != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+", origin):
+                raise ValueError("must be an address like https://app.example.org, or *")
+        return origins
+
+    @field_validator("lock")
+    @classmethod
+    def _lockable(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not set(value) <= LOCKABLE:
+            raise ValueError(f"must be of: {', '.join(sorted(LOCKABLE))}")
+        return value
+
     @field_validator("public_ip")
     @classmethod
     def _address(cls, value: str) -> str:
@@ -229,6 +308,11 @@ class Settings(BaseSettings):
     def ice_servers(self) -> tuple[IceServer, ...]:
         """The ICE servers, parsed."""
         return tuple(parse_ice_server(server) for server in self.ice_server)
+
+    @property
+    def keys_path(self) -> Path:
+        """The file of the keys."""
+        return self.keys_file or default_keys_file()
 
     @property
     def model_name(self) -> str:

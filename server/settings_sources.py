@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource, TomlConfigSettingsSource
@@ -112,9 +112,10 @@ def _sentence(detail: ErrorDetails, sources: Mapping[str, Mapping[str, Any]], pa
     name = str(detail["loc"][0])
     origin = next((source for source, values in sources.items() if name in values), "flag")
     where = {"flag": flag_of(name), "environment": variable_of(name), "file": f"{name} in {path}"}[origin]
+    rule = _rule(detail, Settings.model_fields[name])
     if is_secret(name):
-        return f"{where} is not a text."
-    return f"{where} is {_shown(sources[origin].get(name))}; it {_rule(detail, Settings.model_fields[name])}."
+        return f"{where} {rule}."
+    return f"{where} is {_shown(sources[origin].get(name))}; it {rule}."
 
 
 def _shown(value: object) -> str:
@@ -141,6 +142,6 @@ def allowed(field: FieldInfo) -> str:
         return "a text that is not empty"
     if "MaxLen" in limits:
         return f"a text of at most {limits['MaxLen'].max_length} characters"
-    if field.annotation in (str, Path | None):
+    if field.annotation in (str, SecretStr, Path | None):
         return "a text"
     return "a list of texts"

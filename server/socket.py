@@ -16,12 +16,23 @@ from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
+from server.callers import caller_of
 from server.calls import Calls
 from server.client_secrets import ClientSecrets
-from server.doors import REALTIME, ClaimFrom, Refusal, answering, claimed, offered_key
+from server.doors import (
+    BAD_KEY,
+    BAD_REQUEST,
+    CLOSE_S,
+    REALTIME,
+    ClaimFrom,
+    Refusal,
+    answering,
+    claimed,
+    offered_key,
+    turn_away,
+)
 from server.peer import Session
 from units.realtime.errors import ProtocolError
-from units.realtime.service import random_id
 from units.realtime.sound import pieces
 
 logger = logging.getLogger(__name__)
@@ -35,10 +46,6 @@ MAX_WAITING = 32_000_000
 UNHEARD = 100
 """Pieces of sound that wait for the ears, above which nothing more is read from the client."""
 PING_S = 20.0
-CLOSE_S = 3.0
-"""For a client to take what is still queued for it, and to answer the closing handshake."""
-BAD_KEY, BAD_REQUEST = 3000, 4000
-"""Close codes of the hosted service for clients that are turned away."""
 
 Event = dict[str, Any]
 
@@ -137,14 +144,24 @@ class Sockets:
         try:
             settings = self._settings(request)
         except Refusal as refusal:
-            return await _turn_away(request, BAD_KEY, str(refusal), refusal.code)
+            return await turn_away(request, BAD_KEY, str(refusal), refusal.code)
         except ProtocolError as error:
-            return await _turn_away(request, BAD_REQUEST, error.message, error.code)
+            return await turn_away(request, BAD_REQUEST, error.message, error.code)
         if request.query.get("intent") == "transcription":
             settings = ({"type": "transcription"}, *settings)
-        transport = SocketTransport()
+        transport, caller = SocketTransport(), caller_of(request)
         if "call_id" in request.query:
-            return await self._join(request, transport, self._calls.peer(request.query["call_id"]).session)
+            peer = self._calls.peer(request.query["call_id"], caller)
+            return await self._join(request, transport, peer.session)
+        ended = caller.begin()
+        try:
+            return await self._converse(request, transport, settings)
+        finally:
+            ended()
+
+    async def _converse(
+        self, request: web.Request, transport: SocketTransport, settings: tuple[Event, ...]
+    ) -> web.StreamResponse:
         session = claimed(self._pool).open(transport, settings)
         transport.on_slow = session.close
         self._open.add(session)
@@ -197,20 +214,6 @@ def setup_sockets(
 
     app.on_shutdown.append(shut_down)
     return sockets
-
-
-async def _turn_away(
-    request: web.Request, close: int, message: str, code: str | None
-) -> web.WebSocketResponse:
-    """Connect, say why not, and close: a browser tells its page nothing of a handshake that was refused."""
-    socket = web.WebSocketResponse(protocols=("realtime",), timeout=CLOSE_S)
-    await socket.prepare(request)
-    error = ProtocolError(code, message)
-    event = {"type": "error", "event_id": random_id("event"), "error": {**error.body(), "event_id": None}}
-    with suppress(ConnectionError):
-        await socket.send_json(event)
-        await socket.close(code=close, message=f"{error.type}.{code}".encode())
-    return socket
 
 
 def _code(reason: str | None) -> int:

@@ -38,5 +38,9 @@ class PipelineConfig:
     """Longest session."""
     mcp_servers: tuple[str, ...] = ()
     """Addresses at and below which clients may name MCP servers, whose tools are then called from here."""
+    idle_timeout: int = 0
+    """Seconds after which a session ends in which nothing happens; 0: never."""
+    locked: tuple[str, ...] = ()
+    """Session settings that clients cannot change; of :data:`units.realtime.config.LOCKABLE`."""
     quarantine_after: float = 5.0
     """Seconds that a released unit may take to drain before it is shown as quarantined."""

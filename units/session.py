@@ -85,6 +85,7 @@ class Session:
         self._appended: dict[int, EarResampler] = {}
         self._voices: dict[str, VoiceResampler] = {}  # by item id: of speech that is being sent in events
         self._timer: asyncio.TimerHandle | None = None
+        self._quiet_since = time.time()  # when the client was last sent something
         self._tool_servers: ToolServers | None = None  # made when they are first needed
 
     def attach(self, transport: Transport, settings: Iterable[Any] = ()) -> None:
@@ -201,6 +202,7 @@ class Session:
 
     def _send(self, event: dict[str, Any]) -> None:
         logger.debug("%s > %s", self.name, event["type"])
+        self._quiet_since = time.time()
         if event["type"] == "error" and self._asking is not None:
             self._asking.send(event)
             return
@@ -241,10 +243,13 @@ class Session:
         self._run(self.service.playout_stopped, heard)
 
     def _set_timer(self) -> None:
-        delay = max(0.1, self.service.deadline - time.time())
+        delay = max(0.1, self.service.deadline(self._quiet_since) - time.time())
         self._timer = asyncio.get_running_loop().call_later(delay, self._on_timer)
 
     def _on_timer(self) -> None:
-        self._run(self.service.handle_timer, time.time())
-        if not self.closed:  # the wall clock was set back meanwhile
+        now = time.time()
+        if self.service.busy:
+            self._quiet_since = now
+        self._run(self.service.handle_timer, now, self._quiet_since)
+        if not self.closed:  # something has happened meanwhile, or the wall clock was set back
             self._set_timer()

@@ -249,6 +249,8 @@ def service_config(config: PipelineConfig, engines: Engines) -> ServiceConfig:
         expires_in=config.session_seconds,
         context_tokens=getattr(engines.llm, "context_tokens", 0),
         mcp_servers=config.mcp_servers,
+        idle_timeout=config.idle_timeout,
+        locked=config.locked,
     )
 
 

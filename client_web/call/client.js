@@ -264,19 +264,18 @@ export class VoiceAgentClient {
     dispatch({ type: 'fail', problem: problem(code, { ...context, detail, retryAt }), now });
   }
 
-  /** @param {{leaving?: boolean}} [options] */
-  #closeLink(options) {
+  #closeLink() {
     this.#epoch++;
     clearTimeout(this.#again);
-    this.#link?.close(options);
+    this.#link?.close();
     this.#link = null;
     this.#parts.meter.tap('out', null);
     this.#parts.speaker.detach();
   }
 
-  /** The one way down; may be gone twice. @param {{leaving?: boolean}} [options] */
-  #teardown(options) {
-    this.#closeLink(options);
+  /** The one way down; may be gone twice. */
+  #teardown() {
+    this.#closeLink();
     closeMic(this.#mic);
     this.#mic = null;
     this.#parts.meter.tap('mic', null);
@@ -285,7 +284,7 @@ export class VoiceAgentClient {
 
   #leave() {
     const { phase } = this.#parts.state();
-    this.#teardown({ leaving: true });
+    this.#teardown();
     if (!AT_REST.includes(phase)) this.#parts.dispatch({ type: 'hangUp', now: performance.now() });
   }
 }

@@ -77,13 +77,13 @@ export class Link {
     return (await this.#peer?.stats()) ?? [];
   }
 
-  /** May be called twice. @param {{leaving?: boolean}} [options] leaving: the page is going away */
-  close(options) {
+  /** May be called twice. */
+  close() {
     this.#closed = true;
     clearTimeout(this.#limit);
     this.#abort.abort();
     // Told first, so that the server need not find out by itself.
-    postHangup(this.#location, options);
+    postHangup(this.#location);
     this.#location = '';
     this.#peer?.close();
   }

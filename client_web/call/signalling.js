@@ -1,6 +1,7 @@
 /** The HTTP side of a call: offer, answer, hang-up, readiness, configuration. */
 
 import { httpCode } from '../core/problems.js';
+import { keyHeaders } from './key.js';
 
 /** Why a call did not come about, as a code of `core/problems.js`. */
 export class CallError extends Error {
@@ -26,7 +27,7 @@ export class CallError extends Error {
 export async function postOffer(sdp, signal) {
   const response = await fetch('v1/realtime/calls', {
     method: 'POST',
-    headers: { 'Content-Type': 'application/sdp' },
+    headers: { 'Content-Type': 'application/sdp', ...keyHeaders() },
     body: sdp,
     signal,
   }).catch((error) => {
@@ -57,13 +58,10 @@ async function refusal(response) {
 /**
  * End the call on the server. Survives the page; its failure changes nothing.
  * @param {string} location
- * @param {{leaving?: boolean}} [options] leaving: the page is going away
  */
-export function postHangup(location, { leaving = false } = {}) {
+export function postHangup(location) {
   if (!location) return;
-  const url = `${location}/hangup`;
-  if (leaving && navigator.sendBeacon?.(url)) return;
-  fetch(url, { method: 'POST', keepalive: true }).catch(() => {});
+  fetch(`${location}/hangup`, { method: 'POST', keepalive: true, headers: keyHeaders() }).catch(() => {});
 }
 
 /** @returns {Promise<import('../core/types.js').Health>} */
@@ -85,7 +83,11 @@ export async function readHealth() {
 export async function readConfig() {
   const nothing = { ice_servers: [], version: '' };
   try {
-    const response = await fetch('client-config.json', { cache: 'no-store', signal: AbortSignal.timeout(3000) });
+    const response = await fetch('client-config.json', {
+      cache: 'no-store',
+      headers: keyHeaders(),
+      signal: AbortSignal.timeout(3000),
+    });
     if (!response.ok) return nothing;
     const { ice_servers: servers, version } = await response.json();
     return { ice_servers: Array.isArray(servers) ? servers : [], version: String(version ?? '') };

@@ -113,9 +113,9 @@ const TABLE = {
   },
   auth: {
     title: 'This server needs a key',
-    cause: 'It only accepts calls that carry one, and this page has none.',
-    remedy: () => ['Ask whoever runs the server for access.'],
+    cause: 'Ask whoever runs it for one, and enter it here. It is forgotten when you close this tab.',
     actions: ['retry', 'leave'],
+    labels: { retry: 'Use this key' },
   },
   'server-http': {
     title: 'The server refused the call',
@@ -216,7 +216,7 @@ const STOPPING = /shut|drain|stop/i;
  * @param {string} errorCode of the error body, '' if none
  */
 export function httpCode(status, errorCode) {
-  if (status === 401 || status === 403) return 'auth';
+  if (status === 401 || (status === 403 && errorCode !== 'origin_not_allowed')) return 'auth';
   if (status === 503 && STARTING.test(errorCode)) return 'server-starting';
   if (status === 503 && STOPPING.test(errorCode)) return 'server-stopping';
   if (status === 503 || status === 429) return 'busy';

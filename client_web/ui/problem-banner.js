@@ -8,13 +8,16 @@ import { byId, make, setAttribute, setHidden, setText } from './dom.js';
 /**
  * @param {object} handlers
  * @param {(action: import('../core/types.js').ProblemAction) => void} handlers.onaction
+ * @param {(key: string) => void} handlers.onkey called before onaction, when a key was entered
  * @param {() => Promise<string>} handlers.report everything worth copying
  */
-export function problemView({ onaction, report }) {
+export function problemView({ onaction, onkey, report }) {
   const box = byId('problem', HTMLElement);
   const title = byId('problem-title', HTMLElement);
   const cause = byId('problem-cause', HTMLElement);
   const remedy = byId('problem-remedy', HTMLOListElement);
+  const keyForm = byId('problem-key-form', HTMLFormElement);
+  const key = byId('problem-key', HTMLInputElement);
   const wait = byId('problem-wait', HTMLElement);
   const buttons = byId('problem-buttons', HTMLElement);
   const detail = byId('problem-detail', HTMLElement);
@@ -34,6 +37,19 @@ export function problemView({ onaction, report }) {
     }
   });
 
+  /** @param {import('../core/types.js').ProblemAction} action */
+  function act(action) {
+    const entered = key.value;
+    keyForm.reset();
+    if (entered && action === 'retry') onkey(entered);
+    onaction(action);
+  }
+
+  keyForm.addEventListener('submit', (event) => {
+    event.preventDefault();
+    act('retry');
+  });
+
   /** @param {Problem} problem */
   function show(problem) {
     setAttribute(box, 'data-code', problem.code);
@@ -46,10 +62,11 @@ export function problemView({ onaction, report }) {
         const button = make('button', at === 0 ? 'button strong' : 'button quiet', label);
         button.type = 'button';
         button.dataset.action = action;
-        button.addEventListener('click', () => onaction(action));
+        button.addEventListener('click', () => act(action));
         return button;
       }),
     );
+    setHidden(keyForm, problem.code !== 'auth');
     detailBox.open = false;
     setText(detail, `${problem.code}${problem.detail ? `: ${problem.detail}` : ''}`);
     setText(copy, 'Copy details');

@@ -5,7 +5,8 @@ The page comes from another origin than the server, as pages of other people do.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from aiohttp import web
 from tests.clients.checks import too_late
 from tests.clients.test_agents_js import Seen, answered, called, spoke, wrote
 from tests.e2e.browser import chromium, heard, microphone_file
-from tests.e2e.serving import Served
+from tests.e2e.serving import SCRIPTED, Served, serving
 from tests.units.caller import loud
 from units.engines.scripted import ANSWER, LONG_ANSWER, SECONDS_PER_CHARACTER
 from units.messages import Int16
@@ -31,8 +32,26 @@ GIVING_UP_S = 5.0
 """After this the client goes on without knowing that the server took its settings."""
 
 
+@pytest.fixture(scope="module")
+def listening() -> Iterator[socket.socket]:
+    """Where the page comes from."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening
+
+
+def origin_of(listening: socket.socket) -> str:
+    return f"http://localhost:{listening.getsockname()[1]}"
+
+
+@pytest.fixture(scope="module")
+def served(listening: socket.socket) -> Iterator[Served]:
+    """A server that the page may use."""
+    with serving(*SCRIPTED, "--num-pipelines", "2", "--allow-origin", origin_of(listening)) as served:
+        yield served
+
+
 @pytest.fixture
-async def page_url(agents_js: Path) -> AsyncIterator[str]:
+async def page_url(agents_js: Path, listening: socket.socket) -> AsyncIterator[str]:
     async def page(_request: web.Request) -> web.Response:
         return web.Response(text=PAGE, content_type="text/html")
 
@@ -43,8 +62,8 @@ async def page_url(agents_js: Path) -> AsyncIterator[str]:
     runner = web.AppRunner(app)
     await runner.setup()
     try:
-        await web.TCPSite(runner, "localhost", 0).start()
-        yield f"http://localhost:{runner.addresses[0][1]}/"
+        await web.SockSite(runner, listening.dup()).start()
+        yield origin_of(listening) + "/"
     finally:
         await runner.cleanup()
 

@@ -183,10 +183,20 @@ async def test_the_page_is_at_the_root_and_revalidated(ready: Client) -> None:
 
 
 async def test_the_page_may_load_nothing_from_elsewhere(ready: Client) -> None:
-    headers = (await ready.get("/")).headers
-    assert headers["Content-Security-Policy"].startswith("default-src 'self'; ")
-    assert "unsafe" not in headers["Content-Security-Policy"]
+    policy = (await ready.get("/")).headers["Content-Security-Policy"]
+    sources = dict(directive.split(" ", 1) for directive in policy.split("; "))
+    assert sources["default-src"] == "'none'"
+    assert set(sources.values()) == {"'none'", "'self'", "'script'"}
+
+
+@pytest.mark.parametrize("path", ["/", "/main.js", "/nothing.js", "/healthz", "/v1/pool", "/v1/nothing"])
+async def test_every_answer_has_the_headers_that_keep_browsers_careful(ready: Client, path: str) -> None:
+    headers = (await ready.get(path)).headers
+    assert headers["Content-Security-Policy"]
     assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["X-Frame-Options"] == "DENY"
+    assert headers["Referrer-Policy"] == "no-referrer"
+    assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
     assert "microphone=(self)" in headers["Permissions-Policy"]
 
 

@@ -182,7 +182,7 @@ async def test_a_set_up_that_takes_too_long_frees_the_unit(
 
 
 async def test_a_client_that_goes_away_before_the_answer_frees_the_unit(calls: Calls, pool: FakePool) -> None:
-    class Gone:
+    class Gone(dict[str, Any]):
         content_length = len(WHOLE)
         content_type = "application/sdp"
         headers: ClassVar[dict[str, str]] = {}

@@ -12,6 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from server import __main__ as command
 from server.__main__ import main, pipeline_config
 from server.running import CannotListen, address, listen
 from server.settings import Settings
@@ -123,6 +124,29 @@ def test_a_bad_address_is_one_sentence(host: str, sentence: str) -> None:
     with pytest.raises(CannotListen) as caught:
         listen(host, 0)
     assert str(caught.value) == sentence
+
+
+def test_others_are_not_let_in_without_a_key_unless_that_is_meant(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started: list[Settings] = []
+
+    async def start(settings: Settings, _: object) -> int:
+        started.append(settings)
+        return 0
+
+    monkeypatch.setattr(command, "_serve", start)
+    for host in ("0.0.0.0", "::", "192.0.2.1", "duologue.example.org"):
+        assert complaint(capsys, "--host", host) == (
+            f"duologue: Others can reach {host}: make a key with duologue keys add NAME, or set "
+            "DUOLOGUE_API_KEY, or let anybody in with --allow-anonymous.\n"
+        )
+    assert started == []
+    assert main(["--host", "0.0.0.0", "--allow-anonymous"]) == 0
+    assert main(["--host", "127.0.0.1"]) == main(["--host", "localhost"]) == main(["--host", "::1"]) == 0
+    monkeypatch.setenv("DUOLOGUE_API_KEY", "0123456789abcdef")
+    assert main(["--host", "0.0.0.0"]) == 0
+    assert len(started) == 5
 
 
 def test_a_wrong_setting_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:

@@ -121,6 +121,13 @@ def test_no_mcp_server_is_allowed_unless_it_is_named() -> None:
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
+        (
+            {"allow_origin": ["a.example"]},
+            "--allow-origin is 'a.example'; it must be an address like https://",
+        ),
+        ({"allow_origin": ["https://a/b"]}, "--allow-origin is 'https://a/b'; it must be an address like"),
+        ({"lock": ["voices"]}, "--lock is 'voices'; it must be of: instructions, max_output_tokens, "),
+        ({"longest_call": "1"}, "--longest-call is '1'; it must be a whole number from 10 to 86400."),
         ({"mcp_server": ["a.example"]}, "--mcp-server is 'a.example'; it must be an address like https://"),
         ({"mcp_server": ["https://a/?key=1"]}, "--mcp-server is 'https://a/?key=1'; it must be an address"),
         ({"mcp_server": ["https://me@a/"]}, "--mcp-server is 'https://me@a/'; it must be an address like"),
@@ -139,6 +146,22 @@ def test_no_mcp_server_is_allowed_unless_it_is_named() -> None:
 )
 def test_a_bad_value_is_named_with_what_is_allowed(flags: dict[str, Any], sentence: str) -> None:
     assert complaint(**flags).startswith(sentence)
+
+
+@pytest.mark.parametrize("key", ["too short", "has spaces in between", "ek_0123456789abcdef", "kurz"])
+def test_a_bad_key_is_not_repeated(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DUOLOGUE_API_KEY", key)
+    assert complaint().startswith("DUOLOGUE_API_KEY must be 16 characters or more, of letters, digits")
+    assert key not in complaint()
+
+
+def test_units_are_told_how_long_sessions_may_be_and_what_is_locked() -> None:
+    settings = from_command_line(
+        "--longest-call", "60", "--idle-timeout", "20", "--lock", "tools, instructions"
+    )
+    config = pipeline_config(settings)
+    assert (config.session_seconds, config.idle_timeout) == (60, 20)
+    assert config.locked == ("tools", "instructions")
 
 
 def test_a_bad_value_is_traced_to_the_variable_or_the_file(

@@ -15,7 +15,7 @@ from tests.units.caller import Caller, Json, loud, quiet, said, scripted
 from tests.units.conftest import UnitFactory
 from tests.units.odd_engines import GatedLLM, GatedTTS, GatedVad, RememberingLLM
 from units.engines.base import EngineError
-from units.engines.scripted import ANSWER, HEARD, LONG_ANSWER
+from units.engines.scripted import ANSWER, HEARD, LONG_ANSWER, SECONDS_PER_CHARACTER, TONE_RATE
 from units.messages import Message
 from units.session import MOST_UNHEARD
 
@@ -352,9 +352,11 @@ async def test_barge_in_after_generation_clears_and_truncates(new_unit: UnitFact
 
 
 async def test_barge_in_when_all_that_was_made_is_heard_clears_and_truncates(new_unit: UnitFactory) -> None:
-    caller = Caller(new_unit(scripted(llm=GatedLLM("This is the first sentence of two. "))))
+    sentence = "This is the first sentence of two."
+    samples = round(len(sentence) * SECONDS_PER_CHARACTER * TONE_RATE)
+    caller = Caller(new_unit(scripted(llm=GatedLLM(f"{sentence} "))))
     caller.write("hi")
-    await caller.unit.eventually(lambda: caller.unit.output_queue.waiting > 40_000)
+    await caller.unit.eventually(lambda: caller.unit.output_queue.waiting == samples)
     while caller.unit.output_queue.waiting:
         caller.listen(100)
     caller.say(loud(200))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 
 import numpy as np
 import pytest
 
-from tests.units.caller import Caller, loud, scripted
+from tests.units.caller import Caller, loud, quiet, scripted
 from tests.units.conftest import UnitFactory
 from tests.units.odd_engines import RememberingLLM
 from units import EngineError, PipelineConfig
@@ -46,6 +47,32 @@ async def test_a_session_is_over_at_its_time(new_unit: UnitFactory) -> None:
     assert caller.closed == ["session expired"]
     assert caller.errors == [("session_expired", None)]
     await caller.unit.drained()
+
+
+async def test_silence_does_not_keep_a_session(new_unit: UnitFactory) -> None:
+    caller = Caller(new_unit(config=PipelineConfig(idle_timeout=600)))
+    silence = base64.b64encode(bytes(4800)).decode()
+    caller.session._quiet_since -= 599
+    caller.do("session.update", session={"type": "realtime"})
+    caller.session._on_timer()
+    caller.session._quiet_since -= 601
+    caller.do("input_audio_buffer.append", audio=silence)
+    caller.say(quiet(100))
+    assert caller.closed == []
+    caller.session._on_timer()
+    assert caller.closed == ["session expired"]
+    assert caller.errors == [("session_expired", None)]
+    await caller.unit.drained()
+
+
+async def test_a_session_in_which_something_is_said_is_kept(new_unit: UnitFactory) -> None:
+    caller = Caller(new_unit(config=PipelineConfig(idle_timeout=600)))
+    caller.say(loud(500))
+    await caller.got("input_audio_buffer.speech_started")
+    caller.session._quiet_since -= 10_000
+    caller.session._on_timer()
+    assert caller.closed == []
+    await caller.hang_up()
 
 
 async def test_a_fault_of_ours_ends_the_session_and_not_the_unit(

@@ -215,6 +215,20 @@ _SHARED: dict[str, Check] = {
     "prompt": nullable(_prompt),
 }
 
+LOCKABLE = frozenset(
+    {
+        "instructions",
+        "max_output_tokens",
+        "output_modalities",
+        "parallel_tool_calls",
+        "tool_choice",
+        "tools",
+        "truncation",
+    }
+)
+"""Settings that an operator can keep from clients. What they send for them is passed over, since stock
+clients send whole configurations, all of which a refusal would throw away."""
+
 _SERVER_OWNED = ("id", "object", "expires_at", "model")
 """Accepted and ignored, since stock clients send them back."""
 
@@ -316,11 +330,15 @@ class ResponseConfig:
 
 
 class SessionConfig:
-    """An immutable session configuration. ``mcp_servers``: where clients may find MCP servers."""
+    """An immutable session configuration.
 
-    def __init__(self, wire: Wire, mcp_servers: tuple[str, ...] = ()) -> None:
+    ``mcp_servers``: where clients may find MCP servers. ``locked``: what clients cannot change.
+    """
+
+    def __init__(self, wire: Wire, mcp_servers: tuple[str, ...] = (), locked: tuple[str, ...] = ()) -> None:
         self._wire = wire
         self._mcp_servers = mcp_servers
+        self._locked = locked
 
     @classmethod
     def default(
@@ -332,6 +350,7 @@ class SessionConfig:
         voice: str,
         expires_at: int,
         mcp_servers: tuple[str, ...] = (),
+        locked: tuple[str, ...] = (),
     ) -> SessionConfig:
         return cls(
             {
@@ -364,6 +383,7 @@ class SessionConfig:
                 "include": None,
             },
             mcp_servers,
+            locked,
         )
 
     def wire(self) -> Wire:
@@ -380,6 +400,7 @@ class SessionConfig:
     def updated(self, patch: Any) -> SessionConfig:
         """The configuration after a ``session.update``. Raises ProtocolError, and then nothing changes."""
         check = _SCHEMAS[self.kind]
+        patch = self._unlocked(patch)
         if not isinstance(patch, dict) or "type" not in patch:
             check(patch, "session")
             raise missing("session.type")
@@ -395,7 +416,20 @@ class SessionConfig:
         output = merged["audio"].get("output", {})
         if isinstance(output.get("voice"), dict):  # echoed as a string: objects break stock clients
             output["voice"] = output["voice"]["id"]
-        return SessionConfig(merged, self._mcp_servers)
+        return SessionConfig(merged, self._mcp_servers, self._locked)
+
+    def _unlocked(self, patch: Any) -> Any:
+        """What of ``patch`` a client may change."""
+        if not isinstance(patch, dict):
+            return patch
+        return {name: value for name, value in patch.items() if name not in self._locked}
+
+    def check_role(self, item: Wire, path: str) -> None:
+        """Raises ProtocolError for instructions in disguise: a system message where they are locked."""
+        if "instructions" in self._locked and item.get("role") == "system":
+            raise ProtocolError(
+                "invalid_value", "Instructions are locked: system messages are not taken.", f"{path}.role"
+            )
 
     def begun(self, patch: Any) -> SessionConfig:
         """Like :meth:`updated`, for a session that has not begun and may become one that transcribes."""
@@ -417,6 +451,7 @@ class SessionConfig:
                 "include": None,
             },
             self._mcp_servers,
+            self._locked,
         )
 
     @property
@@ -518,6 +553,7 @@ class SessionConfig:
             raise ProtocolError("invalid_value", "A transcription session has no responses.", "type")
         if isinstance(overrides, dict):  # stock clients send null for what they do not set
             overrides = {name: value for name, value in overrides.items() if value is not None}
+        overrides = self._unlocked(overrides)
         checked = _response(overrides, "response") if overrides is not None else {}
         check_allowed(checked.get("tools", ()), self._mcp_servers, "response.tools")
         audio = _merge(self._wire["audio"]["output"], checked.get("audio", {}).get("output", {}))

@@ -111,6 +111,10 @@ class ServiceConfig:
     """What the model can read, instructions and tools included; 0: anything."""
     mcp_servers: tuple[str, ...] = ()
     """Addresses at and below which clients may name MCP servers."""
+    idle_timeout: int = 0
+    """Seconds without anything happening after which a session is over; 0: never."""
+    locked: tuple[str, ...] = ()
+    """Settings that clients cannot change."""
 
 
 class RealtimeService:
@@ -136,6 +140,7 @@ class RealtimeService:
             voice=config.voice,
             expires_at=int(now) + config.expires_in,
             mcp_servers=config.mcp_servers,
+            locked=config.locked,
         )
         self._config = config
         self._new_id = new_id
@@ -260,18 +265,29 @@ class RealtimeService:
         """Answer to CallTool: the output, or why there is none."""
         return self._perform(self._mcp.returned(item_id, outcome))
 
-    @property
-    def deadline(self) -> float:
-        """When :meth:`handle_timer` is to be called, as a Unix timestamp."""
-        return float(self.session.expires_at)
+    def deadline(self, quiet_since: float) -> float:
+        """When :meth:`handle_timer` is to be called, as a Unix timestamp.
 
-    def handle_timer(self, now: float) -> list[Effect]:
-        """The session is over at its ``expires_at``."""
-        if now < self.deadline:
+        ``quiet_since``: when the client was last sent something, or the service was last :attr:`busy`.
+        """
+        idle = self._config.idle_timeout
+        expires_at = float(self.session.expires_at)
+        return min(expires_at, quiet_since + idle) if idle else expires_at
+
+    def handle_timer(self, now: float, quiet_since: float) -> list[Effect]:
+        """The session is over at its ``expires_at``, and when nothing has happened for too long."""
+        if now < self.deadline(quiet_since):
             return []
         message = "Your session hit the maximum duration."
+        if now < self.session.expires_at:
+            message = f"Nothing has happened in your session for {self._config.idle_timeout} seconds."
         error = self._error(ProtocolError("session_expired", message), None)
         return self._perform(iter([error, Close("session expired")]))
+
+    @property
+    def busy(self) -> bool:
+        """Somebody speaks, or something is being made."""
+        return bool(self._responses or self._audible or self._turns.speaking or self._mcp.running)
 
     @property
     def active(self) -> Response | None:
@@ -351,8 +367,7 @@ class RealtimeService:
             yield Hear(Await(self.session.idle_timeout_ms + playing_ms))
 
     def _stayed_silent(self, start_ms: int, end_ms: int) -> Step:
-        busy = self._responses or self._audible or self._turns.speaking or self._mcp.running
-        if not self.session.idle_timeout_ms or busy:
+        if not self.session.idle_timeout_ms or self.busy:
             return
         turn = Turn(0, self._new_id("item"))
         yield {
@@ -610,6 +625,7 @@ class RealtimeService:
                 raise wrong_value(f"{path}.id", given.get("id"), "ids of items in the conversation")
             return item
         item = read_item(given, self._new_id("item"), path)
+        self.session.check_role(item, path)
         if recordings(given, self._input_format, path):
             message = (
                 "Sound without a transcript: create the item first, and refer to it by an item_reference."
@@ -781,6 +797,7 @@ class RealtimeService:
         if "item" not in event:
             raise missing("item")
         item = read_item(event["item"], self._new_id("item"))
+        self.session.check_role(item, "item")
         sounds = recordings(event["item"], self._input_format)
         if item["type"] == "function_call_output" and not self.conversation.calls(item["call_id"]):
             raise wrong_value("item.call_id", item["call_id"], "call ids of this conversation")

@@ -27,6 +27,9 @@ test('an answer that is no call has a code by status and error code', () => {
   assert.equal(httpCode(503, 'model_loading'), 'server-starting');
   assert.equal(httpCode(503, 'shutting_down'), 'server-stopping');
   assert.equal(httpCode(401, 'invalid_api_key'), 'auth');
+  assert.equal(httpCode(403, 'permission_denied'), 'auth');
+  assert.equal(httpCode(403, 'origin_not_allowed'), 'server-http');
+  assert.equal(httpCode(429, 'too_many_sessions'), 'busy');
   assert.equal(httpCode(400, 'invalid_offer'), 'server-http');
   assert.equal(httpCode(502, ''), 'server-down');
 });
