@@ -1,4 +1,4 @@
-"""The ``duologue`` command: serve, models, bench."""
+"""The ``duologue`` command: serve, models, doctor, bench."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from importlib.metadata import version
 from typing import Any
 
 from server.app import build_app
+from server.doctor import add_doctor_command
 from server.flags import Parser, add_settings_flags, given_flags, hyphenated
 from server.models_cli import add_models_command
 from server.needed import fetch_missing
@@ -95,6 +96,7 @@ def _parser(arguments: Sequence[str]) -> Parser:
     server.set_defaults(run=serve)
     add_settings_flags(server)
     add_models_command(commands)
+    add_doctor_command(commands)
     _add_bench(commands, arguments)
     return parser
 
