@@ -16,6 +16,9 @@ from server.flags import add_settings_flags, given_flags
 from server.settings import Settings
 from server.settings_sources import SettingsError, load_settings
 
+Check = Callable[[], Iterable[Finding]]
+"""May block."""
+
 
 def add_doctor_command(commands: Any) -> None:
     """Add the command, to what argparse's ``add_subparsers`` returned."""
@@ -31,7 +34,10 @@ def add_doctor_command(commands: Any) -> None:
 
 def doctor(namespace: argparse.Namespace) -> int:
     """Check, print one line for each check, and return 1 if something is wrong."""
-    findings = asyncio.run(_checked(namespace))
+    try:
+        findings = asyncio.run(_checked(namespace))
+    except KeyboardInterrupt:
+        return 130
     well = all(finding.ok for finding in findings)
     if namespace.json:
         checks = [{"check": f.check, "ok": f.ok, "said": f.said, "fix": f.fix} for f in findings]
@@ -41,7 +47,7 @@ def doctor(namespace: argparse.Namespace) -> int:
 
 async def _checked(namespace: argparse.Namespace) -> list[Finding]:
     findings = []
-    async for finding in _findings(namespace):
+    async for finding in _guarded(_findings(namespace)):
         findings.append(finding)
         if not namespace.json:
             sys.stdout.write(f"{finding}\n")
@@ -55,17 +61,13 @@ async def _findings(namespace: argparse.Namespace) -> AsyncIterator[Finding]:
     except SettingsError as error:
         yield Finding("settings", " ".join(str(error).splitlines()).rstrip("."), "mend that, then look again")
         return
-    for check in _here(settings, namespace):
-        for finding in await asyncio.to_thread(_guarded, check):
-            yield finding
-    for finding in await network.ice_servers(settings):
-        yield finding
+    checks = [_on_a_thread(check) for check in _here(settings, namespace)]
+    checks.append(network.ice_servers(settings))
     if namespace.url:
-        async for finding in site.site(namespace.url):
+        checks.append(site.site(namespace.url))
+    for check in checks:
+        async for finding in _guarded(check):
             yield finding
-
-
-Check = Callable[[], Iterable[Finding]]
 
 
 def _here(settings: Settings, namespace: argparse.Namespace) -> Iterator[Check]:
@@ -84,9 +86,15 @@ def _here(settings: Settings, namespace: argparse.Namespace) -> Iterator[Check]:
         yield lambda: [site.certificate_file(namespace.cert)]
 
 
-def _guarded(check: Check) -> list[Finding]:
-    """What ``check`` found; its own failure is one more thing that is wrong, and the others go on."""
+async def _on_a_thread(check: Check) -> AsyncIterator[Finding]:
+    for finding in await asyncio.to_thread(lambda: list(check())):
+        yield finding
+
+
+async def _guarded(check: AsyncIterator[Finding]) -> AsyncIterator[Finding]:
+    """What ``check`` finds; its own failure is one more thing that is wrong, and the others go on."""
     try:
-        return list(check())
+        async for finding in check:
+            yield finding
     except Exception as error:
-        return [Finding("doctor", f"a check failed: {error!r}", "report this as a mistake of the doctor")]
+        yield Finding("doctor", f"a check failed: {error!r}", "report this as a mistake of the doctor")

@@ -6,7 +6,7 @@ import asyncio
 import ipaddress
 import json
 import socket
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from urllib.request import urlopen
 
 from aioice import stun
@@ -90,11 +90,12 @@ def public_address(settings: Settings, addresses: Sequence[str], public: bool) -
     return Finding(check, "none, which is enough for callers in this network")
 
 
-async def ice_servers(settings: Settings) -> list[Finding]:
-    """Whether each STUN and TURN server gives what a call would ask of it."""
+async def ice_servers(settings: Settings) -> AsyncIterator[Finding]:
+    """Whether each STUN and TURN server gives what a call would ask of it; all are asked at once."""
     if not settings.ice_servers:
-        return [Finding("ice servers", "none; callers behind strict firewalls need TURN")]
-    return list(await asyncio.gather(*map(_ice_server, settings.ice_servers)))
+        yield Finding("ice servers", "none; callers behind strict firewalls need TURN")
+    for finding in await asyncio.gather(*map(_ice_server, settings.ice_servers)):
+        yield finding
 
 
 async def _ice_server(server: IceServer) -> Finding:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector
 from cryptography import x509
@@ -29,8 +29,8 @@ DAY_S = 86_400.0
 
 async def site(url: str) -> AsyncIterator[Finding]:
     """What a browser would find at ``url``, its path left out. Ends where going on makes no sense."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    parts = _parts(url)
+    if parts is None or not parts.hostname:
         yield Finding("address", f"{url} is none", "give one like https://voice.example.org")
         return
     yield secure_context(url)
@@ -52,9 +52,20 @@ async def site(url: str) -> AsyncIterator[Finding]:
                 yield finding
 
 
+def _parts(url: str) -> SplitResult | None:
+    """Of an address with a scheme and a port that there are; None for others."""
+    try:
+        parts = urlsplit(url)
+        (parts.hostname or "").encode("idna")
+        return parts if parts.scheme in ("http", "https") and parts.port != 0 else None
+    except ValueError:
+        return None
+
+
 def is_local(url: str) -> bool:
     """Whether browsers take ``url`` for this machine."""
-    host = urlsplit(url).hostname or ""
+    parts = _parts(url)
+    host = (parts and parts.hostname) or ""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
@@ -171,6 +182,8 @@ async def _readyz(session: ClientSession, origin: str) -> list[Finding]:
 async def _page(session: ClientSession, origin: str) -> list[Finding]:
     async with session.get(f"{origin}/") as response:
         policy = response.headers.get("Permissions-Policy", "").replace(" ", "")
+        if response.status == 401:
+            return [Finding("page", "there, behind a login")]
         if response.status != 200:
             return [Finding("page", f"status {response.status}", "have the proxy pass / on to the server")]
     if "microphone=()" in policy:

@@ -228,24 +228,26 @@ def test_turn_makes_up_for_a_private_address() -> None:
     assert network.public_address(settings, ["10.0.0.7"], True).ok
 
 
+async def asked(settings: Settings) -> list[Finding]:
+    return [finding async for finding in network.ice_servers(settings)]
+
+
 async def test_a_stun_server_that_answers_is_fine(stun_server: StunServer) -> None:
     settings = Settings(ice_server=(f"stun:127.0.0.1:{stun_server.port}",))
-    assert [str(x) for x in await network.ice_servers(settings)] == [
-        f"ok     stun:127.0.0.1:{stun_server.port}: answers"
-    ]
+    assert [str(x) for x in await asked(settings)] == [f"ok     stun:127.0.0.1:{stun_server.port}: answers"]
 
 
 async def test_a_stun_server_that_is_silent_is_wrong(
     silent_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("server.ice.PROBE_TIMEOUT", 0.1)
-    (found,) = await network.ice_servers(Settings(ice_server=(f"stun:127.0.0.1:{silent_port}",)))
+    (found,) = await asked(Settings(ice_server=(f"stun:127.0.0.1:{silent_port}",)))
     assert "no answer in" in said(found)
 
 
 async def test_a_turn_server_where_nothing_listens_is_wrong(unused_tcp_port: int) -> None:
     url = f"turn:user:password@127.0.0.1:{unused_tcp_port}?transport=tcp"
-    (found,) = await network.ice_servers(Settings(ice_server=(url,)))
+    (found,) = await asked(Settings(ice_server=(url,)))
     assert "no connection" in said(found)
     assert "password" not in said(found).partition("->")[0]
 
@@ -265,7 +267,7 @@ async def test_a_turn_server_that_refuses_the_login_is_wrong() -> None:
     loop = asyncio.get_running_loop()
     transport, _ = await loop.create_datagram_endpoint(RefusingTurn, local_addr=("127.0.0.1", 0))
     port = transport.get_extra_info("sockname")[1]
-    (found,) = await network.ice_servers(Settings(ice_server=(f"turn:user:secret@127.0.0.1:{port}",)))
+    (found,) = await asked(Settings(ice_server=(f"turn:user:secret@127.0.0.1:{port}",)))
     transport.close()
     assert said(found).startswith(f"WRONG  turn:127.0.0.1:{port}: it refuses the login")
 
@@ -358,8 +360,24 @@ async def test_nothing_at_the_address_is_wrong(unused_tcp_port: int) -> None:
     assert "Cannot connect" in said((await look(f"http://localhost:{unused_tcp_port}"))["healthz"])
 
 
-async def test_what_is_no_address_is_wrong() -> None:
-    assert "voice.example.org is none" in said((await look("voice.example.org"))["address"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "voice.example.org",
+        "ftp://x",
+        "https://",
+        "http://[1",
+        "https://x:99999",
+        "https://a..b",
+        "",
+    ],
+)
+async def test_what_is_no_address_is_wrong(url: str) -> None:
+    assert not site.is_local(url)
+    found = await look(url)
+    assert [str(finding) for finding in found.values()] == [
+        f"WRONG  address: {url} is none -> give one like https://voice.example.org"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -403,6 +421,12 @@ async def test_an_answer_that_is_wrong(answers: dict[str, Any], check: str, word
     async with listening(whole(**answers)) as port:
         found = await look(f"http://127.0.0.1:{port}")
     assert words in said(found[check])
+
+
+async def test_a_login_in_front_of_the_page_is_fine() -> None:
+    async with listening(whole(**{"": web.Response(status=401)})) as port:
+        found = await look(f"http://127.0.0.1:{port}")
+    assert found["page"] == Finding("page", "there, behind a login")
 
 
 @pytest.mark.parametrize(("skew", "words"), [(40, "40 s ahead of"), (-3600, "3600 s behind")])
