@@ -15,12 +15,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import FileLock
+
 from tests.e2e.serving import Served
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ("buildah", "podman", "runc", "mmdebstrap")
 BASE = "localhost/python:3.11-bookworm"
 IMAGE = "localhost/duologue:tested"
+PYPI = "https://pypi.org/simple"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _STORE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "duologue" / "containers"
@@ -55,21 +58,23 @@ def _run(*command: str | Path) -> str:
 
 def build(scratch: Path) -> None:
     """Make IMAGE of the checkout; what did not change is taken from the last time."""
-    if BASE not in buildah("images", "--format", "{{.Name}}:{{.Tag}}").splitlines():
-        tar = scratch / "base.tar"
-        _run("mmdebstrap", "--variant=apt", "--include=python3,python3-venv", "bookworm", tar)
-        podman("import", "--change", f"ENV PATH={PATH}", tar, BASE)
-        tar.unlink()
-    arguments = [f"PYTHON_IMAGE={BASE}", f"TORCH_INDEX_URL={os.environ.get('TORCH_INDEX_URL', _PYPI)}"]
-    options = [option for argument in arguments for option in ("--build-arg", argument)]
-    for volume in _pip_volumes(scratch / "pip.conf"):
-        options += ["--volume", volume]
-    how = ("--isolation", "chroot", "--pull-never", "--layers", "--format", "docker", "--tag", IMAGE)
-    buildah("build", *how, *options, ROOT)
-    buildah("rmi", "--prune")
+    _STORE.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{_STORE}.lock"):
+        if BASE not in buildah("images", "--format", "{{.Name}}:{{.Tag}}").splitlines():
+            _make_base(scratch / "base.tar")
+        arguments = [f"PYTHON_IMAGE={BASE}", f"TORCH_INDEX_URL={os.environ.get('TORCH_INDEX_URL', PYPI)}"]
+        options = [option for argument in arguments for option in ("--build-arg", argument)]
+        for volume in _pip_volumes(scratch / "pip.conf"):
+            options += ["--volume", volume]
+        how = ("--isolation", "chroot", "--pull-never", "--layers", "--format", "docker", "--tag", IMAGE)
+        buildah("build", *how, *options, ROOT)
+        buildah("rmi", "--prune")
 
 
-_PYPI = "https://pypi.org/simple"
+def _make_base(tar: Path) -> None:
+    _run("mmdebstrap", "--variant=apt", "--include=python3,python3-venv", "bookworm", tar)
+    podman("import", "--change", f"ENV PATH={PATH}", tar, BASE)
+    tar.unlink()
 
 
 def _pip_volumes(conf: Path) -> Iterator[str]:
