@@ -216,3 +216,11 @@ async def test_an_update_cuts_no_call(served: Site) -> None:
         await asyncio.to_thread(line_with, update.stdout, "Done")
         assert update.wait(30) == 0
     assert served.pid("next") is None
+
+
+def test_an_update_starts_what_does_not_run(site: Site) -> None:
+    update = site.update()
+    line_with(update.stdout, "Done")
+    assert update.wait(30) == 0
+    assert free_units(site.here) == 4
+    assert site.pid("next") is None
