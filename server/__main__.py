@@ -1,4 +1,4 @@
-"""The ``duologue`` command: serve, models, keys, bench."""
+"""The ``duologue`` command: serve, models, keys, doctor, bench."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from importlib.metadata import version
 from typing import Any
 
 from server.app import build_app
+from server.doctor import add_doctor_command
 from server.flags import Parser, add_settings_flags, given_flags, hyphenated
 from server.keys import Keys, KeysError
 from server.keys_cli import add_keys_command
@@ -108,6 +109,7 @@ def _parser(arguments: Sequence[str]) -> Parser:
     add_settings_flags(server)
     add_models_command(commands)
     add_keys_command(commands)
+    add_doctor_command(commands)
     _add_bench(commands, arguments)
     return parser
 

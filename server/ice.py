@@ -23,6 +23,9 @@ PROBE_TIMEOUT = 2.0
 PROBE_AGAIN = 60.0
 """A call that comes this many seconds after the last probe sets off another one, without waiting for it."""
 
+NO_ANSWER = (OSError, TimeoutError, stun.TransactionError)
+"""What :func:`ask` raises."""
+
 _WITH_USER = re.compile(r"(?P<scheme>turns?):(?P<user>[^:@]*):(?P<password>[^@]*)@(?P<rest>.*)")
 
 
@@ -104,20 +107,25 @@ class IceServers:
 
 
 async def _answers(server: IceServer) -> bool:
-    """Whether the server gives what a call would ask of it: an address, or an allocation."""
-    uri = parse_stun_turn_uri(server.url)
     try:
-        async with asyncio.timeout(PROBE_TIMEOUT):
-            if uri["scheme"].startswith("stun"):
-                await _bind((uri["host"], uri["port"]))
-            else:
-                await _allocate(
-                    server, (uri["host"], uri["port"]), uri["transport"], uri["scheme"] == "turns"
-                )
-    except (OSError, TimeoutError, stun.TransactionError, ConnectionError) as error:
+        await ask(server)
+    except NO_ANSWER as error:
         logger.warning("ICE server %s does not answer: %r", server.url, error)
         return False
     return True
+
+
+async def ask(server: IceServer) -> None:
+    """Ask the server for what a call would ask of it: an address, or an allocation.
+
+    :raises NO_ANSWER: if it does not give that, within ``PROBE_TIMEOUT``.
+    """
+    uri = parse_stun_turn_uri(server.url)
+    async with asyncio.timeout(PROBE_TIMEOUT):
+        if uri["scheme"].startswith("stun"):
+            await _bind((uri["host"], uri["port"]))
+        else:
+            await _allocate(server, (uri["host"], uri["port"]), uri["transport"], uri["scheme"] == "turns")
 
 
 class _Binding(asyncio.DatagramProtocol):

@@ -1,0 +1,124 @@
+"""Builds the Dockerfile and runs what comes of it, as root on Debian, where there is no container engine.
+
+The base image is a small Debian, made once and kept, with what was built, in the user's cache folder. What
+pip is told on this machine (indexes, certificates, its cache) it is told in the build, too.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock
+
+from tests.e2e.serving import Served
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOLS = ("buildah", "podman", "runc", "mmdebstrap")
+BASE = "localhost/python:3.11-bookworm"
+IMAGE = "localhost/duologue:tested"
+PYPI = "https://pypi.org/simple"
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+_STORE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "duologue" / "containers"
+_RUN = Path("/run/duologue-containers")
+_WHERE = ("--root", str(_STORE), "--runroot", str(_RUN / "storage"))
+_NO_DAEMONS = ("--cgroup-manager", "cgroupfs", "--events-backend", "file", "--runtime", "runc")
+_PODMAN = ("podman", *_WHERE, "--tmpdir", str(_RUN / "libpod"), *_NO_DAEMONS)
+
+
+def missing() -> list[str]:
+    """What this machine lacks for it."""
+    lacking = [tool for tool in TOOLS if shutil.which(tool) is None]
+    return lacking + (["root"] if os.geteuid() else [])
+
+
+def buildah(*arguments: str | Path) -> str:
+    """What ``buildah`` prints. Raises CalledProcessError."""
+    return _run("buildah", *_WHERE, *arguments)
+
+
+def podman(*arguments: str | Path) -> str:
+    """What ``podman`` prints. Raises CalledProcessError."""
+    return _run(*_PODMAN, *arguments)
+
+
+def _run(*command: str | Path) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise AssertionError(f"{' '.join(map(str, command))}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
+    return done.stdout
+
+
+def build(scratch: Path) -> None:
+    """Make IMAGE of the checkout; what did not change is taken from the last time."""
+    _STORE.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{_STORE}.lock"):
+        if BASE not in buildah("images", "--format", "{{.Name}}:{{.Tag}}").splitlines():
+            _make_base(scratch / "base.tar")
+        arguments = [f"PYTHON_IMAGE={BASE}", f"TORCH_INDEX_URL={os.environ.get('TORCH_INDEX_URL', PYPI)}"]
+        options = [option for argument in arguments for option in ("--build-arg", argument)]
+        for volume in _pip_volumes(scratch / "pip.conf"):
+            options += ["--volume", volume]
+        how = ("--isolation", "chroot", "--pull-never", "--layers", "--format", "docker", "--tag", IMAGE)
+        buildah("build", *how, *options, ROOT)
+        buildah("rmi", "--prune")
+
+
+def _make_base(tar: Path) -> None:
+    _run("mmdebstrap", "--variant=apt", "--include=python3,python3-venv", "bookworm", tar)
+    podman("import", "--change", f"ENV PATH={PATH}", tar, BASE)
+    tar.unlink()
+
+
+def _pip_volumes(conf: Path) -> Iterator[str]:
+    """Mounts by which pip in the build has this machine's configuration (in ``conf``), folders and cache."""
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+    told: dict[str, str] = {}
+    for line in _run(*pip, "config", "list").splitlines():
+        name, _, value = line.partition("=")
+        told[name.rpartition(".")[2]] = " ".join(ast.literal_eval(value).split())
+    cache = _run(*pip, "cache", "dir").strip()
+    # Nothing is compiled ahead, which takes long and saves little here. (In a file, pip wants a no to a no-.)
+    told |= {"cache-dir": cache, "no-compile": "no"}
+    conf.write_text("\n".join(["[global]", *(f"{name} = {value}" for name, value in told.items()), ""]))
+    yield f"{conf}:/etc/pip.conf:ro"
+    yield f"{cache}:{cache}"
+    words = {word for value in told.values() for word in value.split()}
+    indexes = {str(Path(word.removeprefix("file://")).parent) for word in words if word.startswith("file://")}
+    for path in sorted(indexes | {word for word in words if word.startswith("/")}):
+        if Path(path).exists():
+            yield f"{path}:{path}:ro"
+
+
+@contextmanager
+def running(name: str, *arguments: str, port: int) -> Iterator[Served]:
+    """A container of IMAGE with as few rights as it can have, on the host's network.
+
+    SIGTERM must end it with 0.
+    """
+    rights = ("--read-only", "--tmpfs", "/tmp", "--cap-drop", "all", "--security-opt", "no-new-privileges")
+    limits = ("--ulimit", "nofile=10000:10000", "--ulimit", "nproc=10000:10000")
+    settings = ("--env", "DUOLOGUE_HOST=127.0.0.1", "--env", f"DUOLOGUE_PORT={port}")
+    how = ("--rm", "--name", name, "--network", "host", "--no-healthcheck")
+    process = subprocess.Popen(
+        [*_PODMAN, "run", *how, *rights, *limits, *settings, IMAGE, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    served = Served(process)
+    try:
+        served.wait_ready(120)
+        yield served
+        assert served.stop() == 0, "\n".join(served.lines)
+    finally:
+        if process.poll() is None:
+            podman("rm", "--force", name)
+            process.wait(30)

@@ -1,0 +1,224 @@
+"""What deploys the server, at work: the probes of the pods, the proxy, and the update that cuts no calls."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+from urllib.request import urlopen
+
+import pytest
+import yaml
+from aiohttp import ClientSession, ClientWebSocketResponse
+
+from tests.e2e import docker
+from tests.e2e.serving import SCRIPTED, serving
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).resolve().parents[2]
+CADDY = Path(sys.executable).parent / "caddy"
+KEY = "sk-of-the-test-and-nobody-else"
+BEARER = {"Authorization": f"Bearer {KEY}"}
+
+DEPLOYMENT = next(
+    yaml.safe_load_all((ROOT / "deploy/kubernetes/deployment.yaml").read_text(encoding="utf-8"))
+)
+(POD,) = DEPLOYMENT["spec"]["template"]["spec"]["containers"]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+def free_units(port: int | str) -> int:
+    with urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as response:
+        return int(json.load(response)["free"])
+
+
+def in_pod(command: list[str], port: int) -> subprocess.Popen[bytes]:
+    """A command of the deployment, beside a server at ``port``."""
+    assert command[0] == "python"
+    return subprocess.Popen([sys.executable, *command[1:]], env={**os.environ, "DUOLOGUE_PORT": str(port)})
+
+
+@asynccontextmanager
+async def conversation(port: int) -> AsyncIterator[ClientWebSocketResponse]:
+    """A session over WebSocket, which takes a unit."""
+    async with (
+        ClientSession(headers=BEARER) as client,
+        client.ws_connect(f"http://127.0.0.1:{port}/v1/realtime?model=any") as socket_,
+    ):
+        assert (await socket_.receive_json(timeout=10))["type"] == "session.created"
+        yield socket_
+
+
+async def lives(conversed: ClientWebSocketResponse) -> None:
+    """It still answers."""
+    await conversed.send_json({"type": "input_audio_buffer.clear"})
+    assert (await conversed.receive_json(timeout=10))["type"] == "input_audio_buffer.cleared"
+
+
+async def test_a_pod_is_ready_while_a_unit_is_free_and_stops_once_all_are() -> None:
+    with serving("--num-pipelines", "1", *SCRIPTED) as served:
+        port = int(served.url.rpartition(":")[2])
+        ready = POD["readinessProbe"]["exec"]["command"]
+        assert in_pod(ready, port).wait(30) == 0
+        async with conversation(port):
+            assert in_pod(ready, port).wait(30) == 1
+            stopping = in_pod(POD["lifecycle"]["preStop"]["exec"]["command"], port)
+            with pytest.raises(subprocess.TimeoutExpired):
+                stopping.wait(8)
+        assert stopping.wait(30) == 0
+
+
+# The proxy and the update
+
+
+@dataclass(frozen=True)
+class Site:
+    """A proxy, and what ``deploy/update`` finds around it."""
+
+    port: int
+    environment: dict[str, str]
+
+    def docker(self, *words: str) -> None:
+        """What ``docker`` does for ``deploy/update``."""
+        command = [self.folder / "docker", *words]
+        subprocess.run(command, env=self.environment, check=True, timeout=60)
+
+    def update(self) -> subprocess.Popen[str]:
+        """``deploy/update``, begun."""
+        return subprocess.Popen(
+            [ROOT / "deploy/update"], env=self.environment, stdout=subprocess.PIPE, text=True
+        )
+
+    def pid(self, service: str) -> str | None:
+        """Of its server, if it runs."""
+        file = self.folder / f"{service}.pid"
+        return file.read_text() if file.exists() else None
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.environment["SERVICES"])
+
+    @property
+    def here(self) -> str:
+        return self.environment["HERE"]
+
+    @property
+    def next(self) -> str:
+        return self.environment["NEXT"]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    """Caddy with our file, but for TLS, and no server behind it yet."""
+    port, here = free_port(), free_port()
+    environment = {
+        "HERE": str(here),
+        "NEXT": str(free_port()),
+        "SERVICES": str(tmp_path),
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "HOME": str(tmp_path),
+        "XDG_DATA_HOME": str(tmp_path),
+        "XDG_CONFIG_HOME": str(tmp_path),
+        "CADDY_ADMIN": f"127.0.0.1:{free_port()}",
+        "DOMAIN": f"http://127.0.0.1:{port}",
+        "UPSTREAM": f"127.0.0.1:{here}",
+        "DUOLOGUE_API_KEY": KEY,
+    }
+    found = Site(port, os.environ | environment)
+    (tmp_path / "docker").write_text(f'#!/bin/sh\nexec {sys.executable} {docker.__file__} "$@"\n')
+    (tmp_path / "docker").chmod(0o755)
+    with caddy(found.environment):
+        yield found
+        for service in docker.PORTS:
+            found.docker("compose", "rm", service)
+
+
+@contextmanager
+def caddy(environment: dict[str, str]) -> Iterator[None]:
+    run = [CADDY, "run", "--config", ROOT / "deploy/caddy/Caddyfile"]
+    process = subprocess.Popen(run, env=environment, stderr=subprocess.PIPE, text=True)
+    try:
+        line_with(process.stderr, "serving initial configuration")
+        yield
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+def line_with(lines: IO[str] | None, text: str) -> None:
+    assert lines is not None
+    for line in lines:
+        if text in line:
+            return
+    raise AssertionError(f"it ended without saying {text!r}")
+
+
+@pytest.fixture
+def served(site: Site) -> Site:
+    """The same with a server behind it."""
+    site.docker("compose", "up", "duologue")
+    answering = [
+        "curl",
+        "-sf",
+        "--retry",
+        "60",
+        "--retry-delay",
+        "1",
+        "--retry-connrefused",
+        "--retry-all-errors",
+    ]
+    subprocess.run([*answering, "-o", "/dev/null", f"http://127.0.0.1:{site.here}/readyz"], check=True)
+    return site
+
+
+async def test_whoever_comes_through_the_proxy_needs_the_key(served: Site) -> None:
+    url = f"http://127.0.0.1:{served.port}"
+    async with ClientSession() as stranger, ClientSession(headers=BEARER) as caller:
+        found: dict[tuple[bool, str], Any] = {}
+        for path in ("/", "/v1/pool", "/readyz", "/healthz"):
+            for known, client in ((False, stranger), (True, caller)):
+                async with client.get(url + path) as response:
+                    found[known, path] = response.status
+    assert [found[False, path] for path in ("/", "/v1/pool", "/readyz", "/healthz")] == [200, 401, 200, 200]
+    assert [found[True, path] for path in ("/", "/v1/pool", "/readyz", "/healthz")] == [200] * 4
+
+
+async def test_an_update_cuts_no_call(served: Site) -> None:
+    async with conversation(served.port) as old:
+        first = served.pid("duologue")
+        update = served.update()
+        await asyncio.to_thread(line_with, update.stdout, "Waiting for the calls of the old one")
+        async with conversation(served.port) as between:
+            assert (free_units(served.here), free_units(served.next)) == (3, 3)
+            await lives(old)
+            await old.close()
+            await asyncio.to_thread(line_with, update.stdout, "Waiting for the calls of the second one")
+            assert served.pid("duologue") not in (first, None)
+            async with conversation(served.port):
+                assert (free_units(served.here), free_units(served.next)) == (3, 3)
+                await lives(between)
+        await asyncio.to_thread(line_with, update.stdout, "Done")
+        assert update.wait(30) == 0
+    assert served.pid("next") is None
+
+
+def test_an_update_starts_what_does_not_run(site: Site) -> None:
+    update = site.update()
+    line_with(update.stdout, "Done")
+    assert update.wait(30) == 0
+    assert free_units(site.here) == 4
+    assert site.pid("next") is None
