@@ -37,7 +37,8 @@ const client = new VoiceAgentClient({
   meter,
   log,
   context,
-  iceServers: async () => (await config).ice_servers,
+  // Anew for each call: logins for TURN servers expire.
+  iceServers: async () => (await readConfig()).ice_servers,
 });
 
 function toggleMute() {

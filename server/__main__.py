@@ -1,4 +1,4 @@
-"""The ``duologue`` command: serve, models, bench."""
+"""The ``duologue`` command: serve, models, turn, bench."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from server.running import CannotListen, run, say
 from server.settings import Settings
 from server.settings_sources import SettingsError, load_settings
 from server.startup import STARTUP, Report
+from server.turn_cli import add_turn_command
 from units import EngineUnavailable, Pipeline, PipelineConfig, build_pipeline
 from units.models import ModelError
 
@@ -94,6 +95,7 @@ def _parser(arguments: Sequence[str]) -> Parser:
     server.set_defaults(run=serve)
     add_settings_flags(server)
     add_models_command(commands)
+    add_turn_command(commands)
     _add_bench(commands, arguments)
     return parser
 

@@ -113,7 +113,7 @@ def _sentence(detail: ErrorDetails, sources: Mapping[str, Mapping[str, Any]], pa
     origin = next((source for source, values in sources.items() if name in values), "flag")
     where = {"flag": flag_of(name), "environment": variable_of(name), "file": f"{name} in {path}"}[origin]
     if is_secret(name):
-        return f"{where} is not a text."
+        return f"{where} {detail['ctx']['error'] if detail['type'] == 'value_error' else 'is not a text'}."
     return f"{where} is {_shown(sources[origin].get(name))}; it {_rule(detail, Settings.model_fields[name])}."
 
 
