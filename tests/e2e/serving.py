@@ -7,8 +7,9 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 
 SCRIPTED = ("--vad", "scripted", "--stt", "scripted", "--llm-backend", "scripted", "--tts", "scripted")
 """Flags for engines that load and answer at once."""
@@ -48,14 +49,22 @@ class Served:
 
 
 @contextmanager
-def serving(*flags: str, timeout: float = 120.0) -> Iterator[Served]:
-    """``duologue serve`` with ``flags`` on a free port, until the block ends. It must then exit with 0."""
+def serving(
+    *flags: str,
+    timeout: float = 120.0,
+    prefix: Sequence[str] = (),
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Served]:
+    """``duologue serve`` with ``flags`` on a free port, until the block ends. It must then exit with 0.
+
+    ``prefix`` goes in front of the command, such as ``nsenter`` and its arguments.
+    """
     process = subprocess.Popen(
-        [sys.executable, "-m", "server", "serve", "--port", "0", *flags],
+        [*prefix, sys.executable, "-m", "server", "serve", "--port", "0", *flags],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
     )
     served = Served(process)
     try:
