@@ -14,7 +14,7 @@ from benchmarks.figures import CannotRun
 
 SEMANTIC = ("--stt", "scripted", "--llm-backend", "scripted", "--tts", "scripted")
 """Engines that answer at once, and the real ones that tell where a turn begins and ends."""
-SCRIPTED = (*SEMANTIC, "--vad", "silero", "--turn", "none")
+SCRIPTED = (*SEMANTIC, "--vad", "silero", "--turn-detector", "none")
 """Engines that answer at once, and the real voice activity detector."""
 
 _READY = "Duologue is ready: "

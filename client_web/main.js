@@ -37,6 +37,7 @@ const client = new VoiceAgentClient({
   meter,
   log,
   context,
+  // Anew for each call: logins for TURN servers expire.
   iceServers: async () => (await readConfig()).ice_servers,
 });
 

@@ -1,4 +1,4 @@
-"""The ``duologue`` command: serve, models, keys, doctor, bench."""
+"""The ``duologue`` command: serve, models, keys, turn, doctor, bench."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from server.running import CannotListen, is_local, run, say
 from server.settings import Settings
 from server.settings_sources import SettingsError, load_settings
 from server.startup import STARTUP, Report
+from server.turn_cli import add_turn_command
 from units import EngineUnavailable, Pipeline, PipelineConfig, build_pipeline
 from units.models import ModelError
 
@@ -110,6 +111,7 @@ def _parser(arguments: Sequence[str]) -> Parser:
     add_models_command(commands)
     add_keys_command(commands)
     add_doctor_command(commands)
+    add_turn_command(commands)
     _add_bench(commands, arguments)
     return parser
 

@@ -7,6 +7,7 @@ before any work is done on an offer, and given back on every way out that is not
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
 import logging
 import uuid
@@ -21,9 +22,11 @@ from aiohttp import BodyPartReader, web
 from server.callers import Caller, caller_of
 from server.client_secrets import ClientSecrets
 from server.doors import REALTIME, ClaimFrom, Refusal, answering, claimed, offered_key, preflight
-from server.ice import IceServer, IceServers
+from server.ice import IceServer, IceServers, no_logins
 from server.peer import EndedError, Limits, NoPortError, Peer
+from server.ports import confine
 from server.sdp import OfferError
+from server.turn import Turn
 from units.realtime.legacy import modern
 
 logger = logging.getLogger(__name__)
@@ -41,8 +44,15 @@ class CallSettings(Protocol):
     def ice_servers(self) -> Sequence[IceServer]: ...
 
     @property
+    def turn(self) -> Turn | None: ...
+
+    @property
     def public_ip(self) -> str:
         """Empty: addresses are announced as they are."""
+
+    @property
+    def udp_range(self) -> range | None:
+        """None: any port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +75,9 @@ class Calls:
         self._pool = pool
         self._secrets = secrets
         self._public_ip = settings.public_ip or None
-        self._ice = IceServers(settings.ice_servers)
+        self._ports = settings.udp_range
+        turn = settings.turn if settings.turn and settings.turn.serves_server else None
+        self._ice = IceServers(settings.ice_servers, turn.servers if turn else no_logins)
         self._limits = limits
         self._calls: dict[str, _Call] = {}
         self._ending: set[Peer] = set()
@@ -76,7 +88,9 @@ class Calls:
         return len(self._calls)
 
     async def start(self) -> None:
-        """Ask the ICE servers, so that the first call knows which of them answer."""
+        """Ask the ICE servers, so that the first call knows which of them answer, and keep to the ports."""
+        if self._ports is not None:
+            confine(asyncio.get_running_loop(), self._ports)
         self._ice.probe()
 
     async def create(self, request: web.Request) -> web.Response:
@@ -88,7 +102,7 @@ class Calls:
         peer = self._open(caller_of(request), (*settings, *session))
         answer = None
         try:
-            answer = await self._answer(peer, offer)
+            answer = await self._answer(peer, offer, caller_address(request))
         finally:
             if answer is None:
                 peer.close("the offer was not answered")
@@ -125,24 +139,34 @@ class Calls:
             on_failure.callback(ended)
             unit = claimed(self._pool)
             closed = partial(self._closed, ended)
-            peer = Peer(call_id, unit, self._ice.configuration(), closed, self._limits, settings)
+            peer = Peer(call_id, unit, self._ice.configuration(call_id), closed, self._limits, settings)
             on_failure.pop_all()
         if not peer.closed:
             self._calls[call_id] = _Call(peer, caller.owner)
         logger.info("call %s gets unit %s", call_id, unit.index)
         return peer
 
-    async def _answer(self, peer: Peer, offer: str) -> str:
+    async def _answer(self, peer: Peer, offer: str, caller: str | None) -> str:
+        relays = self._ice.relays
         try:
-            return await peer.answer(offer, self._public_ip)
+            answer = await peer.answer(offer, self._public_ip, self._ice.patience, caller if relays else None)
         except OfferError as error:
             raise Refusal(400, "invalid_offer", f"Invalid offer: {error}.") from error
         except EndedError as error:
             raise Refusal(503, "call_ended", "The call ended before it could be answered.") from error
         except NoPortError as error:
-            raise Refusal(503, "no_media_port", "No address or UDP port is left for media.") from error
+            raise Refusal(503, "no_media_port", self._no_port) from error
         except TimeoutError as error:
             raise Refusal(503, "setup_timeout", "The call could not be set up in time.") from error
+        if relays and " typ relay " not in answer:
+            self._ice.missed()
+        return answer
+
+    @property
+    def _no_port(self) -> str:
+        if self._ports is None:
+            return "No address or UDP port is left for media."
+        return f"All UDP ports from {self._ports[0]} to {self._ports[-1]} are in use. Try again in a moment."
 
     def _closed(self, ended: Callable[[], None], peer: Peer) -> None:
         ended()
@@ -176,6 +200,20 @@ def setup_calls(
     app.on_startup.append(start)
     app.on_shutdown.append(shut_down)
     return calls
+
+
+def caller_address(request: web.Request) -> str | None:
+    """The public address a request came from, as the nearest proxy has it, if there is one.
+
+    To be tried as a peer's address, not to be trusted: an offer may name any address just as well.
+    """
+    text = request.headers.get("X-Forwarded-For", "").rpartition(",")[2].strip() or request.remote or ""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    address = getattr(address, "ipv4_mapped", None) or address
+    return str(address) if address.is_global else None
 
 
 async def _read_in_time(request: web.Request) -> tuple[str, tuple[dict[str, Any], ...]]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
@@ -22,6 +23,9 @@ logger = logging.getLogger(__name__)
 PROBE_TIMEOUT = 2.0
 PROBE_AGAIN = 60.0
 """A call that comes this many seconds after the last probe sets off another one, without waiting for it."""
+PATIENCE = 0.2
+"""Seconds that a call waits at least for the servers that answered when last asked."""
+MOST_PATIENCE = 1.0
 
 NO_ANSWER = (OSError, TimeoutError, stun.TransactionError)
 """What :func:`ask` raises."""
@@ -56,30 +60,60 @@ def parse_ice_server(text: str) -> IceServer:
     return server
 
 
+Logins = Callable[[str], Iterable[IceServer]]
+"""Servers with a new login under the name that is given."""
+
+
+def no_logins(_name: str) -> tuple[IceServer, ...]:
+    return ()
+
+
 class IceServers:
     """The configured servers and which of them answer.
 
     Nothing runs between probes: the next one is set off by a call.
+
+    :param logins: further servers, with a login for each call.
     """
 
-    def __init__(self, servers: Iterable[str | IceServer] = ()) -> None:
+    def __init__(self, servers: Iterable[str | IceServer] = (), logins: Logins = no_logins) -> None:
         self._servers = [x if isinstance(x, IceServer) else parse_ice_server(x) for x in servers]
-        self._answering: list[IceServer] = []
+        self._logins = logins
+        self._answering: dict[str, float] = {}
+        """Seconds that each server took, by URL."""
         self._probed: float | None = None
         self._probing: asyncio.Task[None] | None = None
 
-    def configuration(self) -> RTCConfiguration:
-        """For one peer connection, from what is known now."""
+    def configuration(self, name: str = "") -> RTCConfiguration:
+        """For one peer connection, from what is known now, with logins under ``name``."""
         self.probe()
-        return RTCConfiguration(
-            iceServers=[RTCIceServer(x.url, x.username, x.credential) for x in self._answering]
-        )
+        answering = [x for x in self._named(name) if x.url in self._answering]
+        return RTCConfiguration(iceServers=[RTCIceServer(x.url, x.username, x.credential) for x in answering])
+
+    @property
+    def patience(self) -> float:
+        """Seconds that a call may wait for these servers: twice what they took when last asked."""
+        return min(MOST_PATIENCE, max(PATIENCE, 2 * max(self._answering.values(), default=0.0)))
+
+    @property
+    def relays(self) -> bool:
+        """Whether a call can expect a relay."""
+        return any(url.startswith("turn") for url in self._answering)
+
+    def missed(self) -> None:
+        """A call got no relay though :attr:`relays`: do without them until they answer again."""
+        self._answering = {url: took for url, took in self._answering.items() if not url.startswith("turn")}
+        self._probed = None
+        self.probe()
+
+    def _named(self, name: str) -> list[IceServer]:
+        return [*self._servers, *self._logins(name)]
 
     def probe(self) -> None:
         """Ask all servers in the background, unless that was done lately."""
         now = asyncio.get_running_loop().time()
         lately = self._probed is not None and now - self._probed < PROBE_AGAIN
-        if self._servers and not lately and self._probing is None:
+        if not lately and self._probing is None and self._named("probe"):
             self._probed = now
             self._probing = asyncio.create_task(self._probe(), name="ice probe")
 
@@ -97,22 +131,25 @@ class IceServers:
 
     async def _probe(self) -> None:
         try:
-            answers = await asyncio.gather(*map(_answers, self._servers))
-            answering = [server for server, answered in zip(self._servers, answers, strict=True) if answered]
-            if answering != self._answering:
-                logger.info("ICE servers that answer: %s", [x.url for x in answering])
+            servers = self._named("probe")
+            took = await asyncio.gather(*map(_answers, servers))
+            answering = {x.url: t for x, t in zip(servers, took, strict=True) if t is not None}
+            if answering.keys() != self._answering.keys():
+                logger.info("ICE servers that answer: %s", list(answering))
             self._answering = answering
         finally:
             self._probing = None
 
 
-async def _answers(server: IceServer) -> bool:
+async def _answers(server: IceServer) -> float | None:
+    """Seconds until the server gives what a call would ask of it: an address, or an allocation."""
+    began = time.monotonic()
     try:
         await ask(server)
     except NO_ANSWER as error:
         logger.warning("ICE server %s does not answer: %r", server.url, error)
-        return False
-    return True
+        return None
+    return time.monotonic() - began
 
 
 async def ask(server: IceServer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import version
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from aiohttp import web
@@ -41,7 +42,6 @@ HEADERS = {
 }
 
 FOLDER = web.AppKey("client_web", Path)
-CLIENT_CONFIG = web.AppKey("client_config", dict)
 
 
 def client_web_dir() -> Path:
@@ -53,12 +53,15 @@ def client_web_dir() -> Path:
 def setup_page(app: web.Application, settings: Settings, folder: Path | None = None) -> None:
     """Add the page at ``/``, its files, and ``/client-config.json``. Goes after every other route."""
     app[FOLDER] = (folder or client_web_dir()).resolve()
-    app[CLIENT_CONFIG] = {
-        "ice_servers": [rtc_ice_server(server) for server in settings.ice_servers],
-        "version": version("duologue"),
-    }
+    turn = settings.turn if settings.turn and settings.turn.serves_callers else None
+
+    async def client_config(_request: web.Request) -> web.Response:
+        servers = (*settings.ice_servers, *(turn.servers(f"page-{token_hex(8)}") if turn else ()))
+        body = {"ice_servers": [rtc_ice_server(server) for server in servers], "version": version("duologue")}
+        return web.json_response(body, headers={"Cache-Control": "no-store"})
+
     app.on_response_prepare.append(_secure)
-    app.router.add_get("/client-config.json", _client_config)
+    app.router.add_get("/client-config.json", client_config)
     app.router.add_get(r"/{path:(?!v1/).*}", _file)
 
 
@@ -66,10 +69,6 @@ def rtc_ice_server(server: IceServer) -> dict[str, Any]:
     """``server`` as an ``RTCIceServer`` of the W3C API."""
     login = {"username": server.username, "credential": server.credential} if server.username else {}
     return {"urls": [server.url], **login}
-
-
-async def _client_config(request: web.Request) -> web.Response:
-    return web.json_response(request.app[CLIENT_CONFIG], headers={"Cache-Control": "no-store"})
 
 
 async def _file(request: web.Request) -> web.FileResponse:

@@ -17,6 +17,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from aioice import stun
@@ -108,7 +109,7 @@ class Limits:
     """How long a peer may take, in seconds."""
 
     answer: float = 6.0
-    """From the offer to the answer. aioice waits 5 s for a STUN or TURN server, and goes on without."""
+    """From the offer to the answer."""
     connect: float = 15.0
     """From the answer to a connection."""
     silence: float = 5.0
@@ -203,19 +204,23 @@ class Peer:
         """The session has been closed; the connection is closed or about to be."""
         return self._closed
 
-    async def answer(self, text: str, public_ip: str | None = None) -> str:
+    async def answer(
+        self, text: str, public_ip: str | None = None, patience: float = 5.0, caller: str | None = None
+    ) -> str:
         """Answer the peer's offer, and give it until ``limits.connect`` to connect. Called once.
 
+        :param patience: seconds to wait for STUN and TURN servers.
+        :param caller: IP address that the offer came from, if a relay has to know it.
         :raises OfferError: if the offer cannot be answered.
         :raises NoPortError: if there is no address to answer with.
         :raises TimeoutError: if there is no answer in time.
         :raises EndedError: if the call has ended.
         """
-        offer = read_offer(text)
+        offer = read_offer(text, caller)
         self._channel.max_message_size = offer.max_message_size
         try:
             async with asyncio.timeout(self._limits.answer):
-                await self._negotiate(offer)
+                await self._negotiate(offer, patience)
         except InvalidStateError as error:
             raise EndedError(str(error)) from error
         if self._closed:
@@ -252,7 +257,7 @@ class Peer:
         if self._taken_apart is not None:
             await asyncio.wait([self._taken_apart])
 
-    async def _negotiate(self, offer: Offer) -> None:
+    async def _negotiate(self, offer: Offer, patience: float) -> None:
         track = self._track = SpeechTrack(self._output) if offer.hears else None
         if track is not None:
             self._connection.addTrack(track)
@@ -267,6 +272,8 @@ class Peer:
         else:
             codec = self._connection.getTransceivers()[0]._codecs[0]
             track.raw = codec.mimeType.lower() != "audio/opus"
+        for transport in self._transports():
+            _limit_gathering(transport, patience)
         with _blaming_the_offer():
             await self._connection.setLocalDescription()
 
@@ -393,6 +400,12 @@ def _tolerate(sctp: RTCSctpTransport, handle: Callable[[bytes], None]) -> None:
             handle(data)
 
     sctp._data_channel_receive = tolerant
+
+
+def _limit_gathering(transport: RTCDtlsTransport, seconds: float) -> None:
+    """Go on without STUN and TURN servers after so long; aioice would wait for 5 s."""
+    ice = transport.transport._connection
+    ice.get_component_candidates = partial(ice.get_component_candidates, timeout=seconds)
 
 
 def _received(transport: RTCDtlsTransport) -> int:

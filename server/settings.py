@@ -18,6 +18,8 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 
 from server.ice import IceServer, parse_ice_server
 from server.keys import EPHEMERAL, default_keys_file
+from server.ports import parse_ports
+from server.turn import RelayFor, Turn, parse_turn_url
 from units.config import INSTRUCTIONS
 from units.engines.base import EngineSettings
 from units.engines.registry import available
@@ -169,7 +171,7 @@ class Settings(BaseSettings):
         "Engines", False, "Fetch models that are missing from the store before loading them."
     )
     vad: str = _in("Engines", "silero", "Voice activity engine: tells speech from everything else.")
-    turn: str = _in(
+    turn_detector: str = _in(
         "Engines",
         "smart-turn",
         "End of turn engine, for sessions with semantic_vad: tells who has finished from who has only "
@@ -224,6 +226,38 @@ class Settings(BaseSettings):
         "Network", "", "Address under which peers reach this machine, when a 1:1 NAT hides it."
     )
 
+    udp_ports: str = _in(
+        "Network",
+        "",
+        "Range of UDP ports for media, such as 50000-50100; a call takes one on each address of the machine. "
+        "Empty: any free ones.",
+    )
+    turn_secret: SecretStr = _in(
+        "Network", SecretStr(""), "Secret shared with the TURN server, 16 characters or more."
+    )
+    turn_secret_file: Path | None = _in("Network", None, "File that holds that secret, instead.")
+    turn_url: Texts = _in(
+        "Network",
+        (),
+        "TURN server that shares the secret, such as turn:turn.example.org, "
+        "turn:turn.example.org?transport=tcp or turns:turn.example.org:443. Repeat the flag, or separate by "
+        "commas, for several; this server takes its own relays from the first that answers. turn/README.md "
+        "tells how to set one up.",
+    )
+    turn_for: RelayFor = _in(
+        "Network",
+        "both",
+        "Who takes relays: callers (the page is given logins), the server (for callers that know nothing of "
+        "TURN, when this server is behind NAT), or both.",
+    )
+    turn_ttl: int = _in(
+        "Network",
+        7200,
+        "Seconds for which a login for the TURN server works; a call lasts 3600 at most.",
+        ge=3600,
+        le=604_800,
+    )
+
     @classmethod
     def settings_customise_sources(
         cls,
@@ -236,7 +270,7 @@ class Settings(BaseSettings):
         """Only what is given: the sources are read, and told apart in errors, in settings_sources."""
         return (init_settings,)
 
-    @field_validator("vad", "turn", "stt", "llm_backend", "tts")
+    @field_validator("vad", "turn_detector", "stt", "llm_backend", "tts")
     @classmethod
     def _known_engine(cls, value: str, info: ValidationInfo) -> str:
         names = available(engine_kind(str(info.field_name)))
@@ -304,6 +338,55 @@ class Settings(BaseSettings):
         except ValueError:
             raise ValueError("must be an IP address like 203.0.113.7") from None
 
+    @field_validator("udp_ports")
+    @classmethod
+    def _ports(cls, value: str) -> str:
+        if value:
+            parse_ports(value)
+        return value
+
+    @field_validator("turn_secret")
+    @classmethod
+    def _long_enough(cls, value: SecretStr) -> SecretStr:
+        return SecretStr(_checked_secret(value.get_secret_value())) if value else value
+
+    @field_validator("turn_secret_file")
+    @classmethod
+    def _readable(cls, value: Path | None) -> Path | None:
+        if value is not None:
+            _read_secret(value)
+        return value
+
+    @field_validator("turn_url")
+    @classmethod
+    def _turn(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        for url in value:
+            try:
+                parse_turn_url(url)
+            except ValueError:
+                raise ValueError(
+                    "must look like turn:HOST, turn:HOST?transport=tcp or turns:HOST:443"
+                ) from None
+        secrets = [info.data.get("turn_secret", True), info.data.get("turn_secret_file", True)]
+        if value and not any(secrets):
+            raise ValueError(f"needs the secret, in {ENV_PREFIX}TURN_SECRET or --turn-secret-file")
+        return value
+
+    @property
+    def udp_range(self) -> range | None:
+        """The range of UDP ports for media, if there is one."""
+        return parse_ports(self.udp_ports) if self.udp_ports else None
+
+    @property
+    def turn(self) -> Turn | None:
+        """The TURN servers that share a secret with this one."""
+        if not self.turn_url:
+            return None
+        secret = self.turn_secret.get_secret_value()
+        if not secret and self.turn_secret_file:
+            secret = _read_secret(self.turn_secret_file)
+        return Turn(self.turn_url, secret, self.turn_ttl, self.turn_for)
+
     @property
     def ice_servers(self) -> tuple[IceServer, ...]:
         """The ICE servers, parsed."""
@@ -322,7 +405,8 @@ class Settings(BaseSettings):
     def engine(self, kind: Literal["vad", "turn", "stt", "llm", "tts"]) -> EngineSettings:
         """What was chosen for the engine of ``kind``."""
         if kind in ("vad", "turn"):
-            return EngineSettings(getattr(self, kind), device=self.device, models_dir=self.models_dir)
+            name = self.vad if kind == "vad" else self.turn_detector
+            return EngineSettings(name, device=self.device, models_dir=self.models_dir)
         key: SecretStr = getattr(self, f"{kind}_api_key")
         return EngineSettings(
             name=self.llm_backend if kind == "llm" else getattr(self, kind),
@@ -337,9 +421,24 @@ class Settings(BaseSettings):
         )
 
 
+def _read_secret(path: Path) -> str:
+    try:
+        return _checked_secret(path.read_text().strip())
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ValueError(f"cannot be read: {reason}") from None
+
+
+def _checked_secret(secret: str) -> str:
+    """It goes into coturn's configuration, so it must be one word. Errors do not show it."""
+    if not re.fullmatch(r"[!-~]{16,}", secret):
+        raise ValueError("must hold 16 characters or more, and no spaces: openssl rand -hex 32 makes one")
+    return secret
+
+
 def engine_kind(name: str) -> str:
     """Kind of engine, as in the registry, that the setting ``name`` chooses."""
-    return "llm" if name == "llm_backend" else name
+    return {"llm_backend": "llm", "turn_detector": "turn"}.get(name, name)
 
 
 def group_of(name: str) -> str:

@@ -15,7 +15,7 @@ from benchmarks.served import Served, serving
 from server.track import RATE
 
 TAPPED = ("-m", "tests.protocol.tapped")
-SCRIPTED = tuple(f"--{engine}=scripted" for engine in ("vad", "turn", "stt", "llm-backend", "tts"))
+SCRIPTED = tuple(f"--{engine}=scripted" for engine in ("vad", "turn-detector", "stt", "llm-backend", "tts"))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import wave
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -82,17 +82,33 @@ def microphone_file(path: Path, *speech: Float32, lead_s: float = 1.5, gap_s: fl
 
 @asynccontextmanager
 async def chromium(
-    url: str, microphone: Path | None = None, *, deny_microphone: bool = False, **context: Any
+    url: str,
+    microphone: Path | None = None,
+    *,
+    deny_microphone: bool = False,
+    executable: str | Path = CHROMIUM,
+    flags: Sequence[str] = (),
+    before: str = "",
+    **context: Any,
 ) -> AsyncIterator[Page]:
-    """The page at ``url``, not started yet. ``microphone`` is played once, from when it is opened."""
-    flags = [*FLAGS, "--deny-permission-prompts" if deny_microphone else "--use-fake-ui-for-media-stream"]
+    """The page at ``url``, not started yet. ``microphone`` is played once, from when it is opened.
+
+    ``before`` is a script that the page runs before its own.
+    """
+    flags = [
+        *FLAGS,
+        *flags,
+        "--deny-permission-prompts" if deny_microphone else "--use-fake-ui-for-media-stream",
+    ]
     if microphone is not None:
         flags.append(f"--use-file-for-fake-audio-capture={microphone}%noloop")
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+        browser = await playwright.chromium.launch(executable_path=executable, args=flags)
         try:
-            page = await browser.new_page(**context)
-            await page.add_init_script(_EAR)
+            page = await (await browser.new_context(**context)).new_page()
+            await page.context.add_init_script(_EAR)
+            if before:
+                await page.context.add_init_script(before)
             await page.goto(url)
             yield page
         finally:

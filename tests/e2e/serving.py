@@ -7,10 +7,11 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 
-SCRIPTED = tuple(f"--{engine}=scripted" for engine in ("vad", "turn", "stt", "llm-backend", "tts"))
+SCRIPTED = tuple(f"--{engine}=scripted" for engine in ("vad", "turn-detector", "stt", "llm-backend", "tts"))
 """Flags for engines that load and answer at once."""
 
 READY = "Duologue is ready: "
@@ -49,15 +50,22 @@ class Served:
 
 @contextmanager
 def serving(
-    *flags: str, timeout: float = 120.0, program: Sequence[str] = ("-m", "tests.protocol.tapped")
+    *flags: str,
+    timeout: float = 120.0,
+    prefix: Sequence[str] = (),
+    program: Sequence[str] = ("-m", "tests.protocol.tapped"),
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Served]:
-    """``duologue serve`` with ``flags`` on a free port, until the block ends. It must then exit with 0."""
+    """``duologue serve`` with ``flags`` on a free port, until the block ends. It must then exit with 0.
+
+    ``prefix`` goes in front of the command, such as ``nsenter`` and its arguments.
+    """
     process = subprocess.Popen(
-        [sys.executable, *program, "serve", "--port", "0", *flags],
+        [*prefix, sys.executable, *program, "serve", "--port", "0", *flags],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
     )
     served = Served(process)
     try:

@@ -9,7 +9,13 @@ from typing import Any
 
 import numpy as np
 from aiohttp import ClientSession
-from aiortc import MediaStreamTrack, RTCConfiguration, RTCPeerConnection, RTCSessionDescription
+from aiortc import (
+    MediaStreamTrack,
+    RTCConfiguration,
+    RTCIceServer,
+    RTCPeerConnection,
+    RTCSessionDescription,
+)
 from aiortc.mediastreams import AudioStreamTrack, MediaStreamError
 
 from server.peer import Transport
@@ -121,7 +127,9 @@ class FakePool:
 
 class FakeSettings:
     ice_servers = ()
+    turn = None
     public_ip = ""
+    udp_range = None
 
 
 class ToneTrack(AudioStreamTrack):
@@ -146,8 +154,8 @@ class ToneTrack(AudioStreamTrack):
 class Client:
     """The browser's end of a call."""
 
-    def __init__(self) -> None:
-        self.connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+    def __init__(self, *ice_servers: RTCIceServer) -> None:
+        self.connection = RTCPeerConnection(RTCConfiguration(iceServers=list(ice_servers)))
         self.events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.frames: list[Any] = []
         self.channel: Any = None
@@ -179,8 +187,10 @@ class Client:
         await self.connection.setLocalDescription(await self.connection.createOffer())
         return str(self.connection.localDescription.sdp)
 
-    async def call(self, http: ClientSession, change: Callable[[str], str] = str) -> Client:
-        """Place the call over HTTP and wait until it is connected."""
+    async def call(
+        self, http: ClientSession, change: Callable[[str], str] = str, heed: Callable[[str], str] = str
+    ) -> Client:
+        """Place the call over HTTP, ``change`` the offer, ``heed`` the answer, wait until it is connected."""
         headers = {"Content-Type": "application/sdp"}
         async with http.post(
             "/v1/realtime/calls", data=change(await self.offer()), headers=headers
@@ -188,7 +198,7 @@ class Client:
             self.answer = await response.text()
             assert response.status == 201, self.answer
             self.location = response.headers["Location"]
-        await self.connection.setRemoteDescription(RTCSessionDescription(self.answer, "answer"))
+        await self.connection.setRemoteDescription(RTCSessionDescription(heed(self.answer), "answer"))
         async with asyncio.timeout(10):
             await self.connected.wait()
         return self

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -228,3 +229,18 @@ async def test_pages_learn_the_version_and_the_ice_servers() -> None:
         {"urls": ["stun:a:1"]},
         {"urls": ["turn:b:2?transport=tcp"], "username": "u", "credential": "p"},
     ]
+
+
+@pytest.mark.parametrize(("relay_for", "told"), [("both", 2), ("callers", 2), ("server", 0)])
+async def test_pages_get_a_login_of_their_own_for_each_call(relay_for: str, told: int) -> None:
+    urls = ("turn:127.0.0.1:9?transport=tcp", "turns:127.0.0.1:9")
+    async with serving(turn_url=urls, turn_secret="north-south-east-west", turn_for=relay_for) as client:
+        first, second = [
+            (await (await client.get("/client-config.json")).json())["ice_servers"] for _ in range(2)
+        ]
+    assert [server["urls"] for server in first] == [[url] for url in urls][:told]
+    for one, other in zip(first, second, strict=True):
+        expires, name = one["username"].split(":")
+        assert 7190 < int(expires) - time.time() <= 7200
+        assert other["username"].split(":")[1] != name
+        assert one["credential"] != other["credential"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator
 from typing import Any, ClassVar
 
 import pytest
 from aiohttp import ClientSession, FormData, web
-from aiohttp.test_utils import TestClient, TestServer
+from aiohttp.test_utils import TestClient, TestServer, make_mocked_request
 
 from server import calls as door
 from server import peer
@@ -172,6 +173,53 @@ async def test_an_answer_without_any_address_is_refused(
     assert pool.free == 1
 
 
+async def test_calls_use_the_ports_of_the_range_and_are_refused_when_it_is_used_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("aioice.ice.get_host_addresses", lambda use_ipv4, use_ipv6: ["127.0.0.1"])
+    monkeypatch.setattr(FakeSettings, "udp_range", range(21_320, 21_322))
+    app, pool = web.Application(), FakePool(3)
+    calls = setup_calls(app, pool, FakeSettings(), ClientSecrets(pool))
+    async with TestClient(TestServer(app)) as http:
+        ports = set()
+        for _ in range(2):
+            async with http.post(PATH, data=WHOLE, headers=SDP) as response:
+                place = response.headers["Location"]
+                ports |= set(re.findall(r"127\.0\.0\.1 (\d+) typ host", await response.text()))
+        assert ports == {"21320", "21321"}
+        async with http.post(PATH, data=WHOLE, headers=SDP) as response:
+            assert response.status == 503
+            assert int(response.headers["Retry-After"]) > 0
+            refused = await error(response)
+        assert refused["code"] == "no_media_port"
+        assert refused["message"] == "All UDP ports from 21320 to 21321 are in use. Try again in a moment."
+        assert pool.free == 1
+        await http.delete(place)
+        await asyncio.gather(*(peer.wait_closed() for peer in list(calls._ending)))
+        async with http.post(PATH, data=WHOLE, headers=SDP) as response:
+            assert response.status == 201
+
+
+@pytest.mark.parametrize(
+    ("forwarded", "address"),
+    [
+        ("9.9.9.9", "9.9.9.9"),
+        ("10.0.0.1, 9.9.9.9", "9.9.9.9"),
+        ("::ffff:9.9.9.9", "9.9.9.9"),
+        ("2606:4700::1", "2606:4700::1"),
+        ("", None),
+        ("10.0.0.1", None),
+        ("fe80::1%eth0", None),
+        ("unknown", None),
+    ],
+)
+def test_the_address_of_a_caller_is_the_public_one_that_the_proxy_names(
+    forwarded: str, address: str | None
+) -> None:
+    request = make_mocked_request("POST", PATH, headers={"X-Forwarded-For": forwarded} if forwarded else {})
+    assert door.caller_address(request) == address
+
+
 async def test_a_set_up_that_takes_too_long_frees_the_unit(
     http: ClientSession, pool: FakePool, calls: Calls
 ) -> None:
@@ -187,6 +235,7 @@ async def test_a_client_that_goes_away_before_the_answer_frees_the_unit(calls: C
         content_type = "application/sdp"
         headers: ClassVar[dict[str, str]] = {}
         transport = None
+        remote = None
 
         def __init__(self) -> None:
             self.content = self

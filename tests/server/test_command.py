@@ -19,7 +19,7 @@ from server.settings import Settings
 from units import EngineSettings, EngineUnavailable
 from units.engines import registry
 
-SCRIPTED = [f"--{option}=scripted" for option in ("vad", "turn", "stt", "llm-backend", "tts")]
+SCRIPTED = [f"--{option}=scripted" for option in ("vad", "turn-detector", "stt", "llm-backend", "tts")]
 
 LOADING_FOR_EVER = """
 import sys, time

@@ -29,7 +29,7 @@ from tests.server.test_ice import StunServer, silent_port, stun_server
 
 __all__ = ["silent_port", "stun_server"]
 
-SCRIPTED: dict[str, Any] = dict.fromkeys(("vad", "turn", "stt", "llm_backend", "tts"), "scripted")
+SCRIPTED: dict[str, Any] = dict.fromkeys(("vad", "turn_detector", "stt", "llm_backend", "tts"), "scripted")
 READY = {"status": "ready", "units": 4, "free": 3}
 NOW = 1_700_000_000.0
 DAY = 86_400.0

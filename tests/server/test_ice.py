@@ -107,3 +107,37 @@ async def test_a_probe_can_be_called_off(silent_port: int) -> None:
     servers.probe()
     await servers.close()
     assert servers._probing is None
+
+
+def logins(name: str) -> list[IceServer]:
+    return [IceServer("turn:127.0.0.1:9?transport=tcp", f"1:{name}", "p")]
+
+
+async def test_each_call_gets_a_login_of_its_own() -> None:
+    servers = IceServers((), logins)
+    servers._answering = {"turn:127.0.0.1:9?transport=tcp": 0.01}
+    given = [servers.configuration(name).iceServers[0].username for name in ("rtc_1", "rtc_2")]
+    assert given == ["1:rtc_1", "1:rtc_2"]
+    await servers.close()
+
+
+@pytest.mark.parametrize(
+    ("took", "patience"), [({}, 0.2), ({"a": 0.01}, 0.2), ({"a": 0.01, "b": 0.3}, 0.6), ({"a": 2}, 1)]
+)
+def test_a_call_waits_twice_as_long_as_the_servers_took(took: dict[str, float], patience: float) -> None:
+    servers = IceServers()
+    servers._answering = took
+    assert servers.patience == patience
+
+
+async def test_a_relay_that_was_missed_is_not_waited_for_again(stun_server: StunServer) -> None:
+    stun_url = f"stun:127.0.0.1:{stun_server.port}"
+    servers = IceServers([stun_url], logins)
+    servers._answering = {stun_url: 0.01, "turn:127.0.0.1:9?transport=tcp": 0.01}
+    assert servers.relays
+    servers.missed()
+    assert not servers.relays
+    assert urls(servers) == [stun_url]
+    await servers.probed()
+    assert stun_server.asked == 1
+    assert urls(servers) == [stun_url]

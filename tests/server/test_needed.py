@@ -21,14 +21,14 @@ def test_what_may_be_needed_is_in_the_catalogue(name: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "names"),
     [
-        ({"turn": "none", "stt": "scripted", "llm_backend": "scripted", "tts": "scripted"}, []),
+        ({"turn_detector": "none", "stt": "scripted", "llm_backend": "scripted", "tts": "scripted"}, []),
         (
             {"stt": "openai", "llm_backend": "chat-completions"},
             ["smart-turn-v3.2", "kokoro-82m-int8", "kokoro-voices"],
         ),
         (
             {
-                "turn": "scripted",
+                "turn_detector": "scripted",
                 "stt_model": "whisper-tiny.en",
                 "llm_model": "/models/mine.gguf",
                 "tts": "openai",
@@ -36,7 +36,7 @@ def test_what_may_be_needed_is_in_the_catalogue(name: str) -> None:
             ["whisper-tiny.en"],
         ),
         (
-            {"turn": "none", "stt": "openai", "llm_backend": "responses", "device": "cuda"},
+            {"turn_detector": "none", "stt": "openai", "llm_backend": "responses", "device": "cuda"},
             ["kokoro-82m", "kokoro-voices"],
         ),
     ],

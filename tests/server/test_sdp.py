@@ -236,3 +236,10 @@ def test_an_empty_rtpmap_is_ignored() -> None:
 
 async def test_a_lone_section_without_a_mid_is_answered() -> None:
     assert "m=audio" in await answered(HEAD + AUDIO.replace("a=mid:0\r\n", ""))
+
+
+@pytest.mark.parametrize(("sdp", "sections"), [(WHOLE, 1), (HEAD + AUDIO + EVENTS, 2), (HEAD + EVENTS, 1)])
+def test_the_address_an_offer_came_from_is_tried_on_every_transport(sdp: str, sections: int) -> None:
+    candidate = "a=candidate:caller 1 udp 1 198.51.100.7 9 typ host"
+    assert read_offer(sdp, "198.51.100.7").sdp.count(candidate) == sections
+    assert candidate not in read_offer(sdp).sdp

@@ -12,6 +12,8 @@ from server.ice import IceServer
 from server.settings import Settings, group_of, is_secret
 from server.settings_docs import render
 from server.settings_sources import SettingsError, load_settings
+from server.turn import Turn
+from units import PipelineConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -232,6 +234,80 @@ def test_keys_come_from_the_environment_and_are_not_shown(monkeypatch: pytest.Mo
     settings = load_settings({})
     assert settings.engine("llm").api_key == "sk-hush"
     assert "sk-hush" not in repr(settings)
+
+
+TURN = "turn:turn.example.org"
+
+
+@pytest.fixture
+def secret(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("DUOLOGUE_TURN_SECRET", "north-south-east-west")
+    return "north-south-east-west"
+
+
+def test_turn_servers_need_a_secret() -> None:
+    assert complaint(turn_url=[TURN]) == (
+        f"--turn-url is '{TURN}'; it needs the secret, in DUOLOGUE_TURN_SECRET or --turn-secret-file."
+    )
+
+
+@pytest.mark.parametrize("url", ["turn:u:p@turn.example.org", "stun:a", "turns:a?transport=udp"])
+def test_turn_urls_are_checked(url: str, secret: str) -> None:
+    assert complaint(turn_url=[url]) == (
+        f"--turn-url is '{url}'; it must look like turn:HOST, turn:HOST?transport=tcp or turns:HOST:443."
+    )
+
+
+def test_turn_servers_are_known_with_what_was_chosen(secret: str) -> None:
+    settings = from_command_line("--turn-url", f"{TURN}, turns:turn.example.org:443", "--turn-for", "server")
+    assert settings.turn == Turn((TURN, "turns:turn.example.org:443"), secret, 7200, "server")
+    assert secret not in repr(settings)
+    assert Settings().turn is None
+
+
+def test_the_turn_secret_may_come_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("over-hill-and-dale\n")
+    settings = from_command_line("--turn-url", TURN, "--turn-secret-file", "secret")
+    assert settings.turn is not None
+    assert settings.turn.secret == "over-hill-and-dale"
+
+
+def test_the_turn_secret_is_no_flag_and_not_in_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "duologue.toml").write_text("turn_secret = 'north-south-east-west'\n")
+    assert complaint() == "Keys do not belong in duologue.toml: set DUOLOGUE_TURN_SECRET in the environment."
+    with pytest.raises(SystemExit):
+        from_command_line("--turn-secret", "north-south-east-west")
+    assert "north" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["too-short", "spaces in it, many of them", "#" * 15])
+def test_a_bad_turn_secret_is_refused_and_not_shown(
+    text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_text(text)
+    rule = "must hold 16 characters or more, and no spaces: openssl rand -hex 32 makes one"
+    assert (
+        complaint(turn_secret_file="secret", turn_url=[TURN]) == f"--turn-secret-file is 'secret'; it {rule}."
+    )
+    monkeypatch.setenv("DUOLOGUE_TURN_SECRET", text)
+    assert complaint() == f"DUOLOGUE_TURN_SECRET {rule}."
+
+
+def test_a_login_lasts_at_least_as_long_as_a_call() -> None:
+    assert (
+        complaint(turn_ttl="3599") == "--turn-ttl is '3599'; it must be a whole number from 3600 to 604800."
+    )
+    assert PipelineConfig().session_seconds == 3600
+
+
+def test_a_range_of_ports_is_checked() -> None:
+    assert load_settings({"udp_ports": "50000-50100"}).udp_range == range(50_000, 50_101)
+    assert Settings().udp_range is None
+    assert complaint(udp_ports="80-90") == (
+        "--udp-ports is '80-90'; it must look like 50000-50100, from 1024 to 65535."
+    )
 
 
 def test_an_engine_gets_what_was_chosen_for_it() -> None:

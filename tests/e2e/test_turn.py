@@ -1,0 +1,370 @@
+"""Calls over a hardened coturn when there is no other way, and what that coturn refuses.
+
+The configuration is what ``duologue turn config`` made, the servers are ``duologue serve``, the network is
+:mod:`tests.e2e.netns`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.async_api import Page
+
+from server.__main__ import main
+from server.turn import LOGIN_QUOTA, login
+from tests.e2e.browser import CHROMIUM, chromium, heard, microphone_file, types, wait_for_event
+from tests.e2e.netns import CALLER, OPEN_RELAY, RELAY, SERVER, Host, Internet, NoNamespaces, internet
+from tests.e2e.relayed_caller import pitch
+from tests.e2e.serving import SCRIPTED, Served, serving
+from units.engines.scripted import TONE_HZ
+from units.messages import EAR_RATE
+
+pytestmark = pytest.mark.e2e
+
+SECRET = "a secret that is not one".replace(" ", "-")
+KINDS = ("udp", "tcp", "tls")
+BOTH = 8081
+SERVER_OVER = {"udp": 8082, "tcp": 8083, "tls": 8084}
+LIFETIME_S = 4
+NONCE_S = 3
+
+
+def urls(host: str) -> dict[str, str]:
+    return {
+        "udp": f"turn:{host}:3478?transport=udp",
+        "tcp": f"turn:{host}:3478?transport=tcp",
+        "tls": f"turns:{host}:443?transport=tcp",
+    }
+
+
+def turn_flags(host: str, *kinds: str, relay_for: str) -> list[str]:
+    return ["--turn-for", relay_for, *(f"--turn-url={urls(host)[kind]}" for kind in kinds)]
+
+
+class Lab:
+    """Everything that runs, and the ways to use it."""
+
+    def __init__(self, net: Internet, folder: Path) -> None:
+        self.net = net
+        self.folder = folder
+        self.callers: subprocess.Popen[str] | None = None
+        self.certificate = str(folder / "relay.pem")
+        self.key = str(folder / "relay.key")
+        self.environment = {
+            **os.environ,
+            "DUOLOGUE_TURN_SECRET": SECRET,
+            "SSL_CERT_FILE": self.certificate,
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def caller(self, scenario: str, **arguments: Any) -> Any:
+        """What came of a scenario of :mod:`tests.e2e.relayed_caller`."""
+        assert self.callers is not None
+        assert self.callers.stdin is not None
+        assert self.callers.stdout is not None
+        self.callers.stdin.write(json.dumps([scenario, arguments]) + "\n")
+        self.callers.stdin.flush()
+        answer = json.loads(self.callers.stdout.readline())
+        assert "failed" not in answer, answer["failed"]
+        return answer["result"]
+
+    @contextlib.contextmanager
+    def calling(self) -> Iterator[None]:
+        """Start the caller's side."""
+        self.callers = subprocess.Popen(
+            [*self.net.caller.prefix, sys.executable, "-m", "tests.e2e.relayed_caller"],
+            env=self.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with self.callers:
+            yield
+
+    def duologue(self, host: Host, *arguments: str) -> str:
+        return self.python(host, "server", *arguments)
+
+    def python(self, host: Host, *arguments: str) -> str:
+        done = subprocess.run(
+            [*host.prefix, sys.executable, "-m", *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def make_certificate(self) -> None:
+        request = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=relay"
+        names = f"subjectAltName=IP:{RELAY},IP:{OPEN_RELAY}"
+        subprocess.run(
+            [*request.split(), "-addext", names, "-keyout", self.key, "-out", self.certificate],
+            check=True,
+            capture_output=True,
+        )
+
+    @contextlib.contextmanager
+    def coturn(self, address: str, relay_for: str, *more: str) -> Iterator[None]:
+        """Runs in the middle, as configured by the command, with ``more`` lines."""
+        path = self.folder / f"{relay_for}.conf"
+        made = main(
+            [
+                *("turn", "config", "--output", str(path), "--relay-ip", address, "--peer", SERVER),
+                *("--cert", self.certificate, "--pkey", self.key),
+                *turn_flags(address, *KINDS, relay_for=relay_for),
+            ]
+        )
+        assert made == 0
+        with path.open("a") as file:
+            file.writelines(f"{line}\n" for line in (*more, f"pidfile={self.folder / relay_for}.pid"))
+        command = [*self.net.relay.prefix, "stdbuf", "--output=L", "turnserver", "-c", str(path)]
+        with running(command, "Total General servers"):
+            yield
+
+    def server(self, port: int, *flags: str) -> contextlib.AbstractContextManager[Served]:
+        return serving(
+            *("--host", SERVER, "--port", str(port), *SCRIPTED, *flags),
+            prefix=self.net.server.prefix,
+            environment=self.environment,
+        )
+
+    def login(self, ttl: float, secret: str = SECRET) -> dict[str, Any]:
+        """For the TURN server that callers use. Each has a quota of its own."""
+        username, credential = login(secret, token_hex(8), time.time() + ttl)
+        return {"urls": urls(RELAY)["udp"], "username": username, "credential": credential}
+
+
+@contextlib.contextmanager
+def running(command: Sequence[str], ready: str) -> Iterator[None]:
+    """A process, from when it has printed ``ready``."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    try:
+        printed = ""
+        while ready not in printed:
+            line = process.stdout.readline()
+            assert line, printed
+            printed += line
+        drain = threading.Thread(target=process.stdout.read)
+        drain.start()
+        yield
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.ExitStack() as stack,
+        ThreadPoolExecutor() as threads,
+    ):
+        lab = Lab(stack.enter_context(internet()), tmp_path_factory.mktemp("turn"))
+        lab.make_certificate()
+        patch.setenv("DUOLOGUE_TURN_SECRET", SECRET)
+        relays = [
+            lab.coturn(RELAY, "both", f"max-allocate-lifetime={LIFETIME_S}", f"stale-nonce={NONCE_S}"),
+            lab.coturn(OPEN_RELAY, "server"),
+        ]
+        list(threads.map(stack.enter_context, relays))
+        stack.enter_context(lab.calling())
+        servers = [lab.server(BOTH, *turn_flags(RELAY, *KINDS, relay_for="both"))]
+        servers += [
+            lab.server(port, *turn_flags(OPEN_RELAY, kind, relay_for="server"))
+            for kind, port in SERVER_OVER.items()
+        ]
+        list(threads.map(stack.enter_context, servers))
+        ways = [f"{port}=http://{SERVER}:{port}" for port in (BOTH, *SERVER_OVER.values())]
+        proxy = [*lab.net.relay.prefix, sys.executable, "-m", "tests.e2e.forwarding", *ways]
+        stack.enter_context(running(proxy, "ready"))
+        yield lab
+
+
+def web(port: int) -> str:
+    return f"http://{RELAY}:{port}"
+
+
+def assert_whole(call: dict[str, Any]) -> None:
+    """The caller was heard and answered, and heard the answer."""
+    completed = "conversation.item.input_audio_transcription.completed"
+    assert {"session.created", "session.updated", completed, "response.done"} <= set(call["types"])
+    assert abs(call["hertz"] - TONE_HZ) < 2
+
+
+def test_there_is_no_way_between_the_caller_and_the_server(lab: Lab) -> None:
+    for host, address in ((lab.net.caller, SERVER), (lab.net.server, CALLER)):
+        with pytest.raises(subprocess.CalledProcessError) as caught:
+            host.run("ip", "route", "get", address)
+        assert "unreachable" in caught.value.stderr
+
+
+@pytest.mark.parametrize(("relay_for", "address"), [("both", RELAY), ("server", OPEN_RELAY)])
+def test_the_check_finds_every_transport_in_order(lab: Lab, relay_for: str, address: str) -> None:
+    flags = turn_flags(address, *KINDS, relay_for=relay_for)
+    lines = lab.duologue(lab.net.server, "turn", "check", *flags).splitlines()
+    for url in urls(address).values():
+        ours = [line.removeprefix(f"{url}: ") for line in lines if line.startswith(url)]
+        assert ours[0].startswith("from relay to relay and back in ")
+        assert ours[-1] == "refuses to relay to 127.0.0.1, 10.0.0.1, 169.254.169.254, 192.168.0.1"
+        assert (f"from the relay to {SERVER} and back in" in ours[1]) == (relay_for == "both")
+
+
+def test_the_check_tells_what_is_wrong(lab: Lab) -> None:
+    lab.environment["DUOLOGUE_TURN_SECRET"] = "another-secret-altogether"
+    try:
+        with pytest.raises(AssertionError, match="FAILED: 401 Unauthorized"):
+            lab.duologue(lab.net.server, "turn", "check", *turn_flags(RELAY, "udp", relay_for="both"))
+    finally:
+        lab.environment["DUOLOGUE_TURN_SECRET"] = SECRET
+
+
+def test_callers_with_a_login_talk_over_udp_tcp_and_tls(lab: Lab) -> None:
+    calls = lab.caller("calls", url=web(BOTH), urls=urls(RELAY))
+    assert list(calls) == list(KINDS)
+    for call in calls.values():
+        assert_whole(call)
+        assert call["pair"][0] == "relay"
+
+
+def test_both_ends_may_take_a_relay(lab: Lab) -> None:
+    call = lab.caller("call_to_relay", url=web(BOTH), ice_servers=[lab.login(60)])
+    assert_whole(call)
+    assert call["pair"] == ["relay", "relay"]
+
+
+def test_callers_that_know_nothing_of_turn_talk_to_a_server_that_takes_relays(lab: Lab) -> None:
+    calls = lab.caller("plain_calls", urls={kind: web(port) for kind, port in SERVER_OVER.items()})
+    assert list(calls) == list(KINDS)
+    for call in calls.values():
+        assert_whole(call)
+        assert call["pair"] == ["host", "relay"]
+
+
+ONLY = """{
+  const only = location.hash.slice(1);
+  const Native = RTCPeerConnection;
+  if (only) window.RTCPeerConnection = class extends Native {
+    constructor({iceServers}) {
+      super({iceServers: iceServers.filter(({urls}) => urls.includes(only))});
+    }
+  };
+}"""
+"""For the page: use the TURN server that its address names."""
+
+
+async def test_the_page_talks_over_udp_tcp_and_tls_and_without_a_login(lab: Lab, tmp_path: Path) -> None:
+    flags = [f"--unsafely-treat-insecure-origin-as-secure={web(BOTH)},{web(SERVER_OVER['udp'])}"]
+    flags += ["--ignore-certificate-errors"]
+    tone = 0.3 * np.sin(2 * np.pi * 500 / EAR_RATE * np.arange(EAR_RATE))
+    microphone = microphone_file(tmp_path / "tone.wav", tone.astype(np.float32), lead_s=1.0, gap_s=1.0)
+    browser = tmp_path / "chromium"
+    browser.write_text(f'#!/bin/sh\nexec {shlex.join(lab.net.caller.prefix)} {CHROMIUM} "$@"\n')
+    browser.chmod(0o755)
+    async with chromium("about:blank", microphone, executable=browser, flags=flags, before=ONLY) as page:
+        places = [*(f"{web(BOTH)}/#{url}" for url in urls(RELAY).values()), web(SERVER_OVER["udp"])]
+        pages = [await page.context.new_page() for _ in places]
+        pairs = await asyncio.gather(*map(converse, pages, places))
+    assert [local for local, _ in pairs] == [*KINDS, "host"]
+    assert pairs[-1] == ["host", "relay"]
+
+
+async def converse(page: Page, url: str) -> list[str]:
+    """A spoken turn on the page: the ends of the path it took, by transport to a relay or else by kind."""
+    await page.goto(url)
+    await page.click("#start")
+    await wait_for_event(page, "output_audio_buffer.stopped")
+    assert "conversation.item.input_audio_transcription.completed" in await types(page)
+    assert abs(pitch(await heard(page)) - TONE_HZ) < 2
+    stats = {x["id"]: x for x in await page.evaluate("() => window.duologue.stats")}
+    (transport,) = [x for x in stats.values() if x["type"] == "transport"]
+    pair = stats[transport["selectedCandidatePairId"]]
+    ends = [stats[pair[f"{end}CandidateId"]] for end in ("local", "remote")]
+    return [end.get("relayProtocol", end["candidateType"]) for end in ends]
+
+
+def test_only_logins_of_this_server_are_accepted_and_only_in_time(lab: Lab) -> None:
+    good = lab.login(60)
+    moment, name = good["username"].split(":")
+    assert lab.caller(
+        "logins",
+        servers={
+            "good": good,
+            "expired": lab.login(-1),
+            "forged": lab.login(60, secret="another-secret-altogether"),
+            "later": good | {"username": f"{int(moment) + 3600}:{name}"},
+            "renamed": good | {"username": f"{moment}:root"},
+            "altered": good | {"credential": good["credential"][::-1]},
+        },
+    ) == {"good": 0, "expired": 401, "forged": 401, "later": 401, "renamed": 401, "altered": 401}
+
+
+REFUSED = {
+    "loopback": "127.0.0.1",
+    "this host": "0.0.0.0",
+    "private": "10.0.0.1",
+    "private too": "172.16.0.1",
+    "private as well": "192.168.1.1",
+    "shared": "100.64.0.1",
+    "link-local": "169.254.169.254",
+    "multicast": "224.0.0.251",
+    "broadcast": "255.255.255.255",
+    "foreign": "9.9.9.9",
+    "the relay's other address": "5.20.0.1",
+    "the caller": CALLER,
+}
+
+
+def test_callers_are_relayed_to_the_media_server_and_to_nothing_else(lab: Lab) -> None:
+    results = lab.caller("peers", server=lab.login(60), addresses=[SERVER, *REFUSED.values()])
+    assert results == {SERVER: 0} | dict.fromkeys(REFUSED.values(), 403)
+
+
+def test_a_server_that_takes_relays_reaches_public_addresses_only(lab: Lab) -> None:
+    server = lab.login(60) | {"urls": urls(OPEN_RELAY)["udp"]}
+    public = {CALLER, "5.20.0.1", "9.9.9.9"}
+    results = lab.caller("peers", server=server, addresses=[*REFUSED.values()])
+    assert results == {x: 0 if x in public else 403 for x in REFUSED.values()}
+
+
+def test_one_login_gets_so_many_allocations_and_no_more(lab: Lab) -> None:
+    codes = lab.caller("quota", server=lab.login(60), attempts=LOGIN_QUOTA + 2)
+    assert codes == [0] * LOGIN_QUOTA + [486] * 2
+
+
+def test_a_call_outlives_its_login(lab: Lab) -> None:
+    short = lab.login(3)
+    call = lab.caller("call", url=web(BOTH), ice_servers=[short], lasting=LIFETIME_S)
+    assert_whole(call)
+    assert call["types"][-1] == "input_audio_buffer.cleared"
+    assert lab.caller("logins", servers={"short": short}) == {"short": 401}
+
+
+def test_a_machine_without_namespaces_is_told_of_loudly(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "unshare").write_text(
+        "#!/bin/sh\necho 'unshare failed: Operation not permitted' >&2\nexit 1\n"
+    )
+    (tmp_path / "unshare").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with (
+        pytest.raises(NoNamespaces, match=r"nothing is known of calls over TURN.*Operation not permitted"),
+        internet(),
+    ):
+        pass
