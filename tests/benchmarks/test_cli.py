@@ -36,6 +36,7 @@ def test_a_name_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str
     assert "voice-scripted" in capsys.readouterr().err
 
 
+@pytest.mark.e2e
 @pytest.mark.usefixtures("benchmarks")
 def test_missing_a_target_is_no_failure(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["bench", "--quick", "--json", str(tmp_path / "found.json"), "works"]) == 0
@@ -48,6 +49,7 @@ def test_missing_a_target_is_no_failure(capsys: pytest.CaptureFixture[str], tmp_
     assert [each["when"] for each in found["noise"]] == ["before", "after works"]
 
 
+@pytest.mark.e2e
 @pytest.mark.usefixtures("benchmarks")
 def test_what_cannot_be_run_fails_and_the_others_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench"]) == 1

@@ -232,6 +232,8 @@ def _best_alternative(value: Any, alternatives: list[Any], root: Json, path: str
     for alternative in alternatives:
         found: list[str] = []
         _check(value, alternative, root, path, found, strict=strict)
+        if not found:
+            return found
         complaints.append(found)
     return min(complaints, key=len)
 

@@ -67,6 +67,7 @@ def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().err
 
 
+@pytest.mark.e2e
 def test_a_server_says_where_it_is_and_stops_cleanly_when_told_to() -> None:
     with python("-m", "server", "serve", "--port", "0", *SCRIPTED) as process:
         url = line_with(process, "Duologue is ready: ").rpartition(" ")[2]
@@ -77,6 +78,7 @@ def test_a_server_says_where_it_is_and_stops_cleanly_when_told_to() -> None:
         assert process.wait(20) == 0
 
 
+@pytest.mark.e2e
 def test_a_server_can_be_stopped_while_its_models_load() -> None:
     with python("-c", LOADING_FOR_EVER, "--port", "0", "--vad", "slow") as process:
         line_with(process, "Loading voice activity: slow")
@@ -84,6 +86,7 @@ def test_a_server_can_be_stopped_while_its_models_load() -> None:
         assert process.wait(20) == 0
 
 
+@pytest.mark.e2e
 def test_the_second_signal_stops_at_once() -> None:
     with python("-c", STOPPING_FOR_EVER) as process:
         line_with(process, "running")
@@ -126,6 +129,7 @@ def test_a_bad_address_is_one_sentence(host: str, sentence: str) -> None:
     assert str(caught.value) == sentence
 
 
+@pytest.mark.e2e
 def test_others_are_not_let_in_without_a_key_unless_that_is_meant(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

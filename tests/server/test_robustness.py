@@ -15,6 +15,8 @@ from server.sdp import LOCAL_MAX_MESSAGE_SIZE
 from tests.server.fakes import Client
 from tests.server.test_socket import CREATE, URL, Json, Served, pipeline, served, text
 
+pytestmark = pytest.mark.e2e
+
 __all__ = ["pipeline", "served"]
 
 LONG = "x" * 300_000

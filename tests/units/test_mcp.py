@@ -220,6 +220,7 @@ async def test_the_checker_notices_every_event_of_a_tool_that_is_missing_or_doub
             assert complaints([*events[:index], *events[index + 1 :]]), event["type"]
 
 
+@pytest.mark.e2e
 def test_without_servers_the_sdk_is_not_loaded() -> None:
     code = (
         "import sys; from units import *; s = EngineSettings('scripted');"

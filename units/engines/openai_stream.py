@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -111,6 +111,12 @@ class Watchdog:
                     return
 
 
+@cache
+def _trusted() -> ssl.SSLContext:
+    """Whom the system trusts; reading that takes a twentieth of a second."""
+    return ssl.create_default_context()
+
+
 class Server:
     """An OpenAI-compatible server: its address, its key, and clients waiting for their next request."""
 
@@ -128,7 +134,7 @@ class Server:
         self.hosted = self.host == urlsplit(HOSTED).netloc
         self._patience = patience
         self._trust_env = not loopback
-        self._tls = ssl.create_default_context()
+        self._tls = _trusted()
         self._idle: list[Connection] = []
         self._busy: set[Connection] = set()
 

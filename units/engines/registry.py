@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from importlib.metadata import entry_points
+from functools import cache
+from importlib.metadata import EntryPoints, entry_points
 from typing import Any
 
 from units.engines.base import EngineSettings, EngineUnavailable
@@ -63,9 +64,15 @@ def register(kind: str, name: str, factory: Factory) -> None:
 
 def available(kind: str) -> list[str]:
     """Names that :func:`load` accepts for ``kind``, sorted."""
-    third_party = (point.name for point in entry_points(group=f"duologue.{kind}"))
+    third_party = (point.name for point in _entry_points(kind))
     mine = (name for known, name in _registered if known == kind)
     return sorted({*BUILT_IN[kind], *third_party, *mine})
+
+
+@cache
+def _entry_points(kind: str) -> EntryPoints:
+    """Looking through all that is installed takes a tenth of a second."""
+    return entry_points(group=f"duologue.{kind}")
 
 
 def load(kind: str, settings: EngineSettings) -> Any:
@@ -81,8 +88,9 @@ def nothing(settings: EngineSettings) -> None:
 def _factory(kind: str, name: str) -> Factory:
     if (kind, name) in _registered:
         return _registered[kind, name]
-    for point in entry_points(group=f"duologue.{kind}", name=name):
-        return _imported(kind, name, point.load)
+    for point in _entry_points(kind):
+        if point.name == name:
+            return _imported(kind, name, point.load)
     if name in BUILT_IN[kind]:
         module, _, attribute = BUILT_IN[kind][name].partition(":")
         return _imported(kind, name, lambda: getattr(importlib.import_module(module), attribute))
