@@ -12,7 +12,7 @@ from pathlib import Path
 from server.__main__ import main
 from tests.protocol.tap import Tap
 
-PROBLEMS = "DUOLOGUE_TEST_PROBLEMS"
+PROBLEMS = "TEST_PROBLEMS"
 """The variable with the path of the file."""
 
 
