@@ -18,7 +18,8 @@ from aiohttp.typedefs import Handler
 
 from server.callers import Caller, Quotas, let_in
 from server.client_secrets import ClientSecrets
-from server.doors import BAD_KEY, REALTIME, Refusal, offered_key, readable, turn_away
+from server.doors import BAD_KEY, REALTIME, Refusal, offered_key, turn_away
+from server.errors import readable
 from server.keys import EPHEMERAL, Key, Keys
 
 logger = logging.getLogger(__name__)

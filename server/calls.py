@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import json
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,7 +20,17 @@ from aiohttp import BodyPartReader, web
 
 from server.callers import Caller, caller_of
 from server.client_secrets import ClientSecrets
-from server.doors import REALTIME, ClaimFrom, Refusal, answering, claimed, offered_key, preflight
+from server.doors import (
+    MALFORMED,
+    REALTIME,
+    ClaimFrom,
+    Refusal,
+    answering,
+    claimed,
+    offered_key,
+    parsed,
+    preflight,
+)
 from server.ice import IceServer, IceServers, no_logins
 from server.peer import EndedError, Limits, NoPortError, Peer
 from server.ports import confine
@@ -257,7 +266,7 @@ async def _read_form(request: web.Request) -> dict[str, str]:
             data = await _limited(part.read_chunk, left)
             left -= len(data)
             fields[part.name or ""] = _decoded(data)
-    except (ValueError, AssertionError, LookupError) as error:
+    except (*MALFORMED, AssertionError) as error:
         raise Refusal(400, "invalid_form", f"Invalid multipart form: {error}.") from error
     return fields
 
@@ -279,15 +288,7 @@ def _decoded(data: bytes) -> str:
 
 
 def _session(session: str) -> dict[str, Any]:
-    try:
-        settings = json.loads(session)
-    except (ValueError, RecursionError) as error:
-        raise Refusal(
-            400, "invalid_json", f"Invalid session: failed to parse JSON: {error}", "session"
-        ) from error
-    if not isinstance(settings, dict):
-        raise Refusal(400, "invalid_type", "Invalid session: expected an object.", "session")
-    return modern(settings)
+    return modern(parsed(session, "session"))
 
 
 def _too_large() -> Refusal:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 import time
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from server.callers import caller_of
-from server.doors import FRESH, Refusal, answering, preflight
+from server.doors import FRESH, MALFORMED, Refusal, answering, parsed, preflight
 from server.keys import EPHEMERAL
 from units.realtime.config import SessionConfig
 from units.realtime.legacy import modern
@@ -32,6 +31,8 @@ LIFETIME = 600
 BODY_TIMEOUT = 10.0
 """Seconds for the whole body to arrive."""
 
+_FLAT = ("type", "model", "voice", "instructions")
+"""Members by which a bare session is known, as older clients send it."""
 _expiry = fields({"anchor": one_of("created_at"), "seconds": integer(10, 7200)})
 _request = fields({"expires_after": _expiry, "session": fields({}, open=True)})
 
@@ -75,7 +76,9 @@ class ClientSecrets:
 
     async def create(self, request: web.Request) -> web.Response:
         """Make a key."""
-        body = _request(await _json(request), "")
+        given = await _json(request)
+        flat = given.keys() & _FLAT and not given.keys() & {"session", "expires_after"}
+        body = _request({"session": given} if flat else given, "")
         seconds = body.get("expires_after", {}).get("seconds", LIFETIME)
         session = modern(body.get("session", {}))
         value, expires_at, effective = self._mint(request, session, seconds)
@@ -141,12 +144,9 @@ async def _json(request: web.Request) -> dict[str, Any]:
     try:
         async with asyncio.timeout(BODY_TIMEOUT):
             text = await request.text() if request.can_read_body else ""
-        body = json.loads(text or "{}")
     except TimeoutError as error:
         message = f"The body did not arrive within {BODY_TIMEOUT:g} s."
         raise Refusal(408, "request_timeout", message) from error
-    except (ValueError, RecursionError) as error:
-        raise Refusal(400, "invalid_json", f"The body is not JSON: {error}.") from error
-    if not isinstance(body, dict):
-        raise Refusal(400, "invalid_type", "The body must be a JSON object.")
-    return body
+    except MALFORMED as error:
+        raise Refusal(400, "invalid_body", f"The body cannot be read: {error}.") from error
+    return parsed(text or "{}", "body")

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Protocol
+from typing import Any, Protocol
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
-from server.errors import error_response
+from server.errors import CORS, error_response, readable
 from server.peer import Unit
 from units.pool import PoolFull
 from units.realtime.errors import ProtocolError
+from units.realtime.parse import parse_event
 from units.realtime.service import random_id
 
+MALFORMED = (ValueError, LookupError, web.RequestPayloadError, HttpProcessingError)
+"""What reading a body raises that is not what its headers say."""
+MOST_JSON = 1024 * 1024
 REALTIME = "/v1/realtime"
 """Where everything is; itself, the WebSocket door and the older WebRTC one."""
 RETRY_AFTER = 2
@@ -25,11 +30,6 @@ CLOSE_S = 3.0
 
 FRESH = {"Cache-Control": "no-store"}
 """Headers of an answer that nobody is to keep."""
-
-CORS = {
-    "Access-Control-Allow-Origin": "*",
-    "Access-Control-Expose-Headers": "Location",
-}
 _PREFLIGHT = {
     "Access-Control-Allow-Methods": "GET, POST, DELETE, OPTIONS",
     "Access-Control-Allow-Headers": (
@@ -96,12 +96,14 @@ def answering(
     return handle
 
 
-def readable(response: web.StreamResponse) -> web.StreamResponse:
-    """``response`` with the headers that let a page on another origin read it."""
-    if not response.prepared:
-        for name, value in CORS.items():
-            response.headers.setdefault(name, value)
-    return response
+def parsed(text: str, what: str) -> dict[str, Any]:
+    """The object in ``text``, which is JSON within the bounds of events. Raises Refusal."""
+    try:
+        return parse_event(text, limit=MOST_JSON)
+    except ProtocolError as error:
+        code = error.code if error.code == "invalid_json" else "invalid_type"
+        message = error.message.replace("event", what, 1)
+        raise Refusal(400, code, message, what if what == "session" else None) from error
 
 
 async def turn_away(

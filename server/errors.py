@@ -14,6 +14,11 @@ logger = logging.getLogger(__name__)
 
 API = "/v1/"
 
+CORS = {
+    "Access-Control-Allow-Origin": "*",
+    "Access-Control-Expose-Headers": "Location",
+}
+
 _REFUSALS = {
     404: ("not_found", "There is nothing at {path}."),
     405: ("method_not_allowed", "{path} does not take {method}."),
@@ -36,6 +41,14 @@ def error_response(
     return web.json_response({"error": error}, status=status, headers=headers)
 
 
+def readable(response: web.StreamResponse) -> web.StreamResponse:
+    """``response`` with the headers that let a page on another origin read it."""
+    if not response.prepared:
+        for name, value in CORS.items():
+            response.headers.setdefault(name, value)
+    return response
+
+
 @web.middleware
 async def api_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Under ``/v1/`` every refusal is an error body, whoever made it."""
@@ -48,14 +61,15 @@ async def api_errors(request: web.Request, handler: Handler) -> web.StreamRespon
             raise
         return _refused(request, refusal)
     except ProtocolError as error:
-        return web.json_response({"error": error.body()}, status=400)
+        return readable(web.json_response({"error": error.body()}, status=400))
     except Exception:
         logger.exception("%s %s failed", request.method, request.path)
-        return error_response(500, "internal_error", "Something went wrong in the server; its log says what.")
+        message = "Something went wrong in the server; its log says what."
+        return readable(error_response(500, "internal_error", message))
 
 
-def _refused(request: web.Request, refusal: web.HTTPException) -> web.Response:
+def _refused(request: web.Request, refusal: web.HTTPException) -> web.StreamResponse:
     code, sentence = _REFUSALS.get(refusal.status, (None, refusal.reason))
     message = sentence.format(path=request.path, method=request.method)
     kept = {name: refusal.headers[name] for name in ("Allow", "Retry-After") if name in refusal.headers}
-    return error_response(refusal.status, code, message, headers=kept)
+    return readable(error_response(refusal.status, code, message, headers=kept))

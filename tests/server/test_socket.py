@@ -446,6 +446,38 @@ async def test_silence_is_asked_for_in_vain_where_the_client_plays_the_sound(ser
         assert "error" not in caller.kinds()
 
 
+BAD_BODIES: list[tuple[bytes, dict[str, str], str]] = [
+    (b'{"session":{"type":"realtime","audio":{"output":{"speed":NaN}}}}', {}, "invalid_json"),
+    (b'{"session":{"type":"realtime","tools":' + b"[" * 600 + b"]" * 600 + b"}}", {}, "invalid_json"),
+    (b"[]", {}, "invalid_type"),
+    (b"{}", {"Content-Type": "application/json; charset=nope"}, "invalid_body"),
+    (b"{}", {"Content-Encoding": "gzip"}, "invalid_body"),
+    (b'{"session":{"audio":"x","voice":"alloy"}}', {}, "invalid_type"),
+]
+
+
+@pytest.mark.parametrize(("body", "headers", "code"), BAD_BODIES)
+async def test_a_body_that_is_no_session_is_refused(
+    served: Served, body: bytes, headers: dict[str, str], code: str
+) -> None:
+    headers = {"Content-Type": "application/json"} | headers
+    async with served.http.post("/v1/realtime/client_secrets", data=body, headers=headers) as response:
+        assert response.status == 400
+        assert (await response.json())["error"]["code"] == code
+
+
+async def test_half_a_character_in_a_key_is_mended(served: Served) -> None:
+    body = b'{"session":{"type":"realtime","instructions":"\\ud800"}}'
+    async with served.http.post("/v1/realtime/client_secrets", data=body) as response:
+        key = (await response.json())["value"]
+    async with await served.dial(headers={"Authorization": f"Bearer {key}"}) as caller:
+        assert caller.events[0]["session"]["instructions"] == "\ufffd"
+
+
+async def test_a_key_may_be_asked_for_with_a_bare_session(served: Served) -> None:
+    assert (await mint(served.http, {"instructions": "Be brief."}))["session"]["instructions"] == "Be brief."
+
+
 async def test_the_older_sessions_endpoint_takes_flat_settings(served: Served) -> None:
     flat = {
         "model": "gpt-4o-realtime-preview",

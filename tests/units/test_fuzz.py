@@ -148,6 +148,12 @@ _session = _object(
     | _object(type=st.just("retention_ratio"), retention_ratio=st.floats(0, 1)),
     tracing=st.none() | st.just("auto") | _object(workflow_name=_text, metadata=_JSON),
     include=st.none() | st.just(["item.input_audio_transcription.logprobs"]),
+    # The beta's.
+    voice=_text,
+    speed=st.floats(0.25, 1.5),
+    turn_detection=_turn_detection,
+    input_audio_format=st.just("pcm16"),
+    modalities=st.just(["audio", "text"]),
 ).map(lambda session: {"type": "realtime", **session} if isinstance(session, dict) else session)
 _part = _whole(
     type=st.sampled_from(["input_text", "output_text", "input_audio", "input_image", "text", "output_audio"]),

@@ -439,7 +439,9 @@ class SessionConfig:
 
     def _transcribing(self) -> SessionConfig:
         sound = self._input
-        detection = sound["turn_detection"] | {"silence_duration_ms": _TRANSCRIPTION_SILENCE_MS}
+        detection = sound["turn_detection"]
+        if detection and detection["type"] == "server_vad":
+            detection = detection | {"silence_duration_ms": _TRANSCRIPTION_SILENCE_MS}
         sound = sound | {"transcription": dict(_TRANSCRIPTION), "turn_detection": detection}
         return SessionConfig(
             {

@@ -30,15 +30,18 @@ def modern(session: dict[str, Any]) -> dict[str, Any]:
     """``session`` with the beta's members where they belong now, and its ``type``. What else is in it stays
     as it is, so that what is wrong is found where the client wrote it."""
     mapped: dict[str, Any] = {"type": "realtime"}
+    audio: dict[str, dict[str, Any]] = {}
     for name, value in session.items():
         if name in _PLACES:
             side, member = _PLACES[name]
             known = value if not isinstance(value, str) else _FORMATS.get(value, value)
-            mapped.setdefault("audio", {}).setdefault(side, {})[member] = known
+            audio.setdefault(side, {})[member] = known
         elif name == "modalities":
             mapped[_NAMES[name]] = ["audio"] if isinstance(value, list) and "audio" in value else value
         elif name not in _GONE:
-            mapped[_NAMES.get(name, name)] = _merged(mapped.get(name), value)
+            mapped[_NAMES.get(name, name)] = value
+    if audio:
+        mapped["audio"] = _merged(audio, mapped["audio"]) if "audio" in mapped else audio
     return mapped
 
 

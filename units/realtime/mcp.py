@@ -117,7 +117,9 @@ class RemoteTools:
                 yield self._item_event("done", listing.item)
 
     def forget_failures(self) -> None:
-        """Whoever names a server again that gave no list asks for another try."""
+        """Whoever names a server again that gave no list asks for another try, once all have answered."""
+        if any(listing.tools is None for listing in self._listings.values()):
+            return
         for server in [server for server, listing in self._listings.items() if listing.failed]:
             del self._listings[server]
 

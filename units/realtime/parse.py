@@ -26,7 +26,10 @@ Event = dict[str, Any]
 
 
 def parse_event(message: str | bytes, *, limit: int = MAX_MESSAGE) -> Event:
-    """The object in ``message``; :func:`event_type` tells which event it is. Raises ProtocolError."""
+    """The object in ``message``; :func:`event_type` tells which event it is. Raises ProtocolError.
+
+    For JSON objects that are no events too: what they may hold is the same.
+    """
     if isinstance(message, bytes):
         raise ProtocolError("invalid_event", "Invalid event: expected a text frame, got a binary one.")
     if len(message) > limit:

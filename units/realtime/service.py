@@ -79,6 +79,8 @@ _SILENT = "The user has said nothing for a while. Ask in a few words whether the
 LONGEST_ANSWER = 600.0
 """Seconds of speech after which a response is incomplete: made speech waits in memory until it is heard."""
 
+MOST_DEFERRED = 16
+"""Requests for responses that may wait for words or tools."""
 MOST_RECORDINGS = 16
 """Parts of items that may wait for the recogniser: what it cannot get to would fill the memory."""
 
@@ -154,7 +156,7 @@ class RealtimeService:
         self._deferred: list[Event] = []  # response.create that waits for words of the caller
         self._recordings: dict[int, tuple[Item, int]] = {}  # by number: item and part that have no words yet
         self._recorded = 0  # recordings so far
-        self._commits = 0  # manual commits that the ears have not answered yet
+        self._commits: list[Any] = []  # event_id of each manual commit that the ears have not answered yet
         self._unanswered = False  # a turn ended while a response was not to be interrupted
         self._preparing: CancelScope | None = None
         self._mcp = RemoteTools(self.conversation, new_id)
@@ -431,7 +433,7 @@ class RealtimeService:
         yield from self._add_item(item, None)
 
     def _committed(self, notice: Committed) -> Step:
-        self._commits -= 1
+        event_id = self._commits.pop(0)
         if notice.audio_ms < COMMIT_MIN_MS:
             yield self._error(
                 ProtocolError(
@@ -439,7 +441,7 @@ class RealtimeService:
                     "Error committing input audio buffer: buffer too small. Expected at least "
                     f"{COMMIT_MIN_MS}ms of audio, but buffer only has {notice.audio_ms:.2f}ms of audio.",
                 ),
-                None,
+                event_id,
             )
         else:
             self._withdraw()
@@ -777,7 +779,7 @@ class RealtimeService:
         return self.session.input_format if self._sends_audio else PCM
 
     def _input_commit(self, event: Event) -> Step:
-        self._commits += 1
+        self._commits.append(event.get("event_id"))
         yield Hear(Commit(self._new_id("item")))
 
     def _input_clear(self, event: Event) -> Step:
@@ -798,6 +800,9 @@ class RealtimeService:
             raise missing("item")
         item = read_item(event["item"], self._new_id("item"))
         self.session.check_role(item, "item")
+        if (turn := self._turns.current) is not None and turn.item_id == item["id"]:
+            message = f"Error adding item: an item with id '{item['id']}' is being said."
+            raise ProtocolError("item_create_duplicate_item_id", message, "item.id")
         sounds = recordings(event["item"], self._input_format)
         if item["type"] == "function_call_output" and not self.conversation.calls(item["call_id"]):
             raise wrong_value("item.call_id", item["call_id"], "call ids of this conversation")
@@ -892,6 +897,9 @@ class RealtimeService:
 
     def _response_create(self, event: Event) -> Step:
         config = self._response_config(event.get("response"))
+        if len(self._deferred) >= MOST_DEFERRED:
+            message = "Too many responses wait for words or tools already: wait until they are created."
+            raise ProtocolError("too_many_responses", message)
         if self._lacks_tools(event, config):
             self._mcp.check_room(config.servers)
             yield from self._mcp.list_new(config.servers)

@@ -307,3 +307,12 @@ def test_parallel_calls_are_allowed_unless_the_client_forbids_them() -> None:
     assert session().response().parallel_tool_calls
     assert not forbidden.response().parallel_tool_calls
     assert forbidden.response({"parallel_tool_calls": True}).parallel_tool_calls
+
+
+@pytest.mark.parametrize("detection", [None, {"type": "semantic_vad"}, {"type": "server_vad"}])
+def test_a_session_that_transcribes_keeps_how_turns_are_found(detection: Wire | None) -> None:
+    begun = session().begun({"type": "realtime", **audio_in(turn_detection=detection)})
+    wire = begun.begun({"type": "transcription"}).wire()
+    assert (wire["audio"]["input"]["turn_detection"] or {}).get("type") == (detection or {}).get("type")
+    event = {"type": "session.created", "event_id": "event_1", "session": wire}
+    assert Validator().check(event) == []

@@ -47,3 +47,18 @@ def test_what_is_wrong_is_still_refused() -> None:
     with pytest.raises(ProtocolError) as refused:
         DEFAULT.updated(modern({"voice": 5}))
     assert refused.value.param == "session.audio.output.voice"
+
+
+@pytest.mark.parametrize(
+    "session",
+    [
+        {"audio": "x", "voice": "alloy"},
+        {"audio": None, "voice": "a"},
+        {"audio": {"input": None}, "turn_detection": None},
+        {"audio": {"output": []}, "speed": 1},
+    ],
+)
+def test_what_is_wrong_beside_flat_members_is_left_for_the_checks(session: dict[str, Any]) -> None:
+    with pytest.raises(ProtocolError) as refused:
+        DEFAULT.updated(modern(session))
+    assert str(refused.value.param).startswith("session.audio")

@@ -451,6 +451,16 @@ def test_a_response_does_not_wait_for_ever_for_a_server_that_fails() -> None:
     assert len(session.of(ListTools)) == 1
 
 
+def test_a_response_does_not_wait_for_ever_for_two_servers_that_fail() -> None:
+    session = Session()
+    session.ask(tools=[mcp("a"), mcp("b")])
+    fault = ToolFault("http_error", "gone", 502)
+    for effect in session.of(ListTools):
+        session.perform(session.service.tools_listed(effect.item_id, fault))
+    assert session.offers() == []
+    assert len(session.of(ListTools)) == 2
+
+
 def test_open_calls_are_limited() -> None:
     session = Session()
     session.configure(tools=[mcp(require_approval="always")])

@@ -38,7 +38,7 @@ from units.messages import (
 )
 from units.playout import Heard
 from units.realtime.effects import Close, FlushPlayout, Hear, Play, Recognise, SendEvent, Submit
-from units.realtime.service import MOST_RECORDINGS, RealtimeService, ServiceConfig
+from units.realtime.service import MOST_DEFERRED, MOST_RECORDINGS, RealtimeService, ServiceConfig
 from units.scope import CancelScope
 
 HI = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
@@ -745,3 +745,28 @@ def test_sound_that_is_not_base64_is_refused_and_named(driver: Driver) -> None:
     driver.do("conversation.item.create", item={"type": "message", "role": "user", "content": [part]})
     error = driver.events[-1]["error"]
     assert (error["code"], error["param"]) == ("invalid_value", "item.content[0].audio")
+
+
+# --- ids, and who is told -----------------------------------------------------------------------------
+
+
+def test_an_item_cannot_take_the_id_of_what_is_being_said(driver: Driver) -> None:
+    driver.ears(SpeechStarted(1, 0))
+    driver.do("conversation.item.create", item=HI | {"id": driver.events[-1]["item_id"]})
+    assert driver.events[-1]["error"]["code"] == "item_create_duplicate_item_id"
+    driver.ears(SpeechPaused(1, 1, 500), ENDED)
+    assert driver.types[-1] == "conversation.item.done"
+
+
+def test_a_commit_of_nothing_names_the_event_that_asked_for_it(driver: Driver) -> None:
+    driver.do("input_audio_buffer.commit", event_id="mine")
+    (commit,) = [effect.body for effect in driver.of(Hear) if isinstance(effect.body, Commit)]
+    driver.ears(Committed(commit.item_id, 1, 1, 0))
+    assert driver.events[-1]["error"]["event_id"] == "mine"
+
+
+def test_requests_that_wait_are_bounded(driver: Driver) -> None:
+    record(driver)
+    for _ in range(MOST_DEFERRED + 1):
+        driver.do("response.create")
+    assert driver.events[-1]["error"]["code"] == "too_many_responses"
