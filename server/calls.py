@@ -36,7 +36,6 @@ from server.peer import EndedError, Limits, NoPortError, Peer
 from server.ports import confine
 from server.sdp import OfferError
 from server.turn import Turn
-from units.realtime.legacy import modern
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +107,7 @@ class Calls:
             raise Refusal(503, "shutting_down", "The server is shutting down.")
         settings = self._secrets.settings(offered_key(request))
         offer, session = await _read_in_time(request)
-        peer = self._open(caller_of(request), (*settings, *session))
+        peer = self._open(caller_of(request), (*settings, *map(self._secrets.understood, session)))
         answer = None
         try:
             answer = await self._answer(peer, offer, caller_address(request))
@@ -288,7 +287,7 @@ def _decoded(data: bytes) -> str:
 
 
 def _session(session: str) -> dict[str, Any]:
-    return modern(parsed(session, "session"))
+    return parsed(session, "session")
 
 
 def _too_large() -> Refusal:

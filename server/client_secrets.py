@@ -74,13 +74,18 @@ class ClientSecrets:
             raise Refusal(401, "invalid_api_key", "This ephemeral key is unknown or has expired.")
         return known
 
+    def understood(self, session: dict[str, Any]) -> dict[str, Any]:
+        """A session as a client wrote it, in today's shape, unless the server is strict. Raises Refusal while
+        the models are loading."""
+        return session if self._defaults.service_config().strict else modern(session)
+
     async def create(self, request: web.Request) -> web.Response:
         """Make a key."""
         given = await _json(request)
         flat = given.keys() & _FLAT and not given.keys() & {"session", "expires_after"}
         body = _request({"session": given} if flat else given, "")
         seconds = body.get("expires_after", {}).get("seconds", LIFETIME)
-        session = modern(body.get("session", {}))
+        session = self.understood(body.get("session") or {"type": "realtime"})
         value, expires_at, effective = self._mint(request, session, seconds)
         made = {"value": value, "expires_at": expires_at, "session": effective}
         return web.json_response(made, headers=FRESH)

@@ -26,6 +26,7 @@ ARROWS: dict[str, set[str]] = {
         "units.messages",
         "units.scope",
         "units.engines.base",
+        "units.resample",
         "units.speakable",
         "units.thoughts",
     },

@@ -140,11 +140,12 @@ class Speech:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recording:
-    """Sound that a client put into the conversation, for the recogniser: float32 mono at 16 kHz."""
+    """Sound that a client put into the conversation, for the recogniser: int16 mono at ``rate`` Hz."""
 
     number: int
     """Which one of this session; counts from 1."""
-    samples: Float32
+    samples: Int16
+    rate: int
     language: str = ""
 
 

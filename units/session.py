@@ -179,7 +179,7 @@ class Session:
                 case Append(samples, rate):
                     self._append(samples, rate)
                 case Recognise(number, sound, rate, language):
-                    self.unit.hear(self.scope, Recording(number, EarResampler(rate).convert(sound), language))
+                    self.unit.hear(self.scope, Recording(number, sound, rate, language))
                 case SendAudio(event, audio, kind):
                     self._send_audio(event, audio, kind)
                 case Play(response_id, _, audio):

@@ -433,6 +433,10 @@ async def test_a_strict_server_turns_away_whom_the_hosted_service_turns_away() -
         beta = await turned_away(strict, headers={"OpenAI-Beta": "realtime=v1"})
         assert beta[:2] == ("beta_api_shape_disabled", 4000)
         key = (await mint(strict.http, {}))["value"]
+        async with strict.http.post(
+            "/v1/realtime/client_secrets", json={"session": {"voice": "a"}}
+        ) as answer:
+            assert (await answer.json())["error"]["code"] == "unknown_parameter"
         async with await strict.dial("/v1/realtime", headers={"Authorization": f"Bearer {key}"}) as caller:
             await caller.send({"type": "output_audio_buffer.clear"})
             error = (await caller.event("error"))["error"]

@@ -26,10 +26,10 @@ _GONE = ("temperature",)
 """Members that mean nothing any more."""
 
 
-def modern(session: dict[str, Any]) -> dict[str, Any]:
-    """``session`` with the beta's members where they belong now, and its ``type``. What else is in it stays
-    as it is, so that what is wrong is found where the client wrote it."""
-    mapped: dict[str, Any] = {"type": "realtime"}
+def modern(session: dict[str, Any], kind: str = "realtime") -> dict[str, Any]:
+    """``session`` with the beta's members where they belong now, and its ``type``, ``kind`` unless it says
+    so itself. What else is in it stays as it is, so that what is wrong is found where the client wrote it."""
+    mapped: dict[str, Any] = {"type": kind}
     audio: dict[str, dict[str, Any]] = {}
     for name, value in session.items():
         if name in _PLACES:

@@ -743,7 +743,7 @@ class RealtimeService:
             raise missing("session")
         patch = event["session"]
         if isinstance(patch, dict) and not self._config.strict:
-            patch = modern(patch)
+            patch = modern(patch, self.session.kind)
         before = self.session.listen(live=self._config.live_transcripts)
         updated = self.session.updated(patch)
         if self._config.strict and updated.voice != self.session.voice and self.conversation.has_sound:
@@ -853,6 +853,8 @@ class RealtimeService:
                 raise missing(name)
             if isinstance(event[name], bool) or not isinstance(event[name], int) or event[name] < 0:
                 raise wrong_type(name, "a non-negative integer", event[name])
+        if event["content_index"] != 0:
+            raise wrong_value("content_index", event["content_index"], "0")
         if not self._was_spoken(item):
             raise ProtocolError(None, "Only model output audio messages can be truncated")
         if (sent := self._sent.get(item["id"])) is not None:

@@ -24,8 +24,8 @@ RATES = {PCM: 24_000, PCMU: 8_000, PCMA: 8_000}
 def decoded(text: str, kind: str, param: str = "audio") -> Int16:
     """The sound in ``text``: int16 mono at ``RATES[kind]``. Raises ProtocolError."""
     try:
-        raw = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
+        raw = binascii.a2b_base64(text, strict_mode=True)
+    except ValueError:
         raise ProtocolError("invalid_value", f"Invalid '{param}': not valid base64.", param) from None
     if kind != PCM:
         return _DECODE[kind][np.frombuffer(raw, np.uint8)]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from units.engines.base import EngineError, SpeechToText
 from units.messages import EAR_RATE, Recording, RecordingHeard, Speech, Transcribed, TranscriptFailed
+from units.resample import EarResampler
 
 _REST = 3.0
 """After a live pass no other is made of the next sound, this many times as long as the pass took: a final
@@ -49,9 +50,10 @@ def transcribe(
 
 
 def _heard(recording: Recording, engine: SpeechToText) -> RecordingHeard:
-    seconds = len(recording.samples) / EAR_RATE
+    seconds = len(recording.samples) / recording.rate
+    samples = EarResampler(recording.rate).convert(recording.samples)
     try:
-        text = engine.transcribe(recording.samples, language=recording.language).text.strip()
+        text = engine.transcribe(samples, language=recording.language).text.strip()
     except EngineError as error:
         return RecordingHeard(recording.number, "", seconds, str(error))
     return RecordingHeard(recording.number, text, seconds)

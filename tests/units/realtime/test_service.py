@@ -770,3 +770,15 @@ def test_requests_that_wait_are_bounded(driver: Driver) -> None:
     for _ in range(MOST_DEFERRED + 1):
         driver.do("response.create")
     assert driver.events[-1]["error"]["code"] == "too_many_responses"
+
+
+def test_only_the_first_part_of_an_answer_can_be_truncated(driver: Driver) -> None:
+    write(driver, "hi")
+    driver.do("response.create")
+    driver.mouth(*ANSWER)
+    item_id = driver.done["output"][0]["id"]
+    driver.do("conversation.item.truncate", item_id=item_id, content_index=7, audio_end_ms=0)
+    assert (driver.events[-1]["error"]["code"], driver.events[-1]["error"]["param"]) == (
+        "invalid_value",
+        "content_index",
+    )

@@ -45,18 +45,18 @@ def speech(
 
 
 def test_a_recording_is_heard_between_the_pieces_of_a_turn() -> None:
-    recording = Recording(7, np.zeros(5 * EAR_RATE, np.float32), "de")
+    recording = Recording(7, np.zeros(5 * 24_000, np.int16), 24_000, "de")
     engine = Counting()
     pieces = [speech("settled", 20), recording, speech("final", 2, before=20)]
     assert list(transcribe(pieces, engine))[1:] == [
-        RecordingHeard(7, "5 s", 5.0),
+        RecordingHeard(7, "4 s", 5.0),
         Transcribed(1, 1, "20 s 2 s", True, 22.0),
     ]
     assert engine.languages[1] == "de"
 
 
 def test_a_recording_that_cannot_be_recognised_is_reported() -> None:
-    recording = Recording(1, np.zeros(EAR_RATE, np.float32))
+    recording = Recording(1, np.zeros(24_000, np.int16), 24_000)
     (heard,) = transcribe([recording], FailingSTT())
     assert isinstance(heard, RecordingHeard)
     assert heard.failure
