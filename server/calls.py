@@ -27,6 +27,7 @@ from server.doors import (
     Refusal,
     answering,
     claimed,
+    in_time,
     offered_key,
     parsed,
     preflight,
@@ -41,8 +42,6 @@ logger = logging.getLogger(__name__)
 
 PATH = "/v1/realtime/calls"
 MAX_BODY = 256 * 1024
-BODY_TIMEOUT = 10.0
-"""Seconds for the whole body to arrive."""
 
 
 class CallSettings(Protocol):
@@ -227,11 +226,8 @@ def caller_address(request: web.Request) -> str | None:
 async def _read_in_time(request: web.Request) -> tuple[str, tuple[dict[str, Any], ...]]:
     """:func:`_read_body`, from a client that may be slow or leave."""
     try:
-        async with asyncio.timeout(BODY_TIMEOUT):
+        async with in_time():
             return await _read_body(request)
-    except TimeoutError as error:
-        message = f"The body did not arrive within {BODY_TIMEOUT:g} s."
-        raise Refusal(408, "request_timeout", message) from error
     except ConnectionError as error:
         logger.info("a client left before its offer had arrived")
         raise Refusal(400, "client_left", "The body ended early.") from error

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from server.callers import caller_of
-from server.doors import FRESH, MALFORMED, Refusal, answering, parsed, preflight
+from server.doors import FRESH, MALFORMED, Refusal, answering, in_time, parsed, preflight
 from server.keys import EPHEMERAL
 from units.realtime.config import SessionConfig
 from units.realtime.legacy import modern
@@ -28,8 +27,6 @@ MAX_KEYS = 10_000
 """Of one owner, whose oldest give way: a forgotten page must not fill the memory."""
 LIFETIME = 600
 """Seconds, unless the request says otherwise."""
-BODY_TIMEOUT = 10.0
-"""Seconds for the whole body to arrive."""
 
 _FLAT = ("type", "model", "voice", "instructions")
 """Members by which a bare session is known, as older clients send it."""
@@ -92,15 +89,14 @@ class ClientSecrets:
 
     async def create_session(self, request: web.Request) -> web.Response:
         """Make a key, the older way: the body is the session, and the key is in it."""
-        value, expires_at, effective = self._mint(request, modern(await _json(request)), LIFETIME)
-        secret = {"value": value, "expires_at": expires_at}
-        return web.json_response({**effective, "client_secret": secret}, headers=FRESH)
+        return self._older(request, await _json(request))
 
     async def create_transcription(self, request: web.Request) -> web.Response:
         """The same for a session that only transcribes."""
-        value, expires_at, effective = self._mint(
-            request, modern({"type": "transcription", **await _json(request)}), LIFETIME
-        )
+        return self._older(request, {"type": "transcription", **await _json(request)})
+
+    def _older(self, request: web.Request, session: dict[str, Any]) -> web.Response:
+        value, expires_at, effective = self._mint(request, modern(session), LIFETIME)
         secret = {"value": value, "expires_at": expires_at}
         return web.json_response({**effective, "client_secret": secret}, headers=FRESH)
 
@@ -147,11 +143,8 @@ def setup_client_secrets(app: web.Application, defaults: Defaults) -> ClientSecr
 async def _json(request: web.Request) -> dict[str, Any]:
     """The object in the body; an empty body is an empty object. Raises Refusal."""
     try:
-        async with asyncio.timeout(BODY_TIMEOUT):
+        async with in_time():
             text = await request.text() if request.can_read_body else ""
-    except TimeoutError as error:
-        message = f"The body did not arrive within {BODY_TIMEOUT:g} s."
-        raise Refusal(408, "request_timeout", message) from error
     except MALFORMED as error:
         raise Refusal(400, "invalid_body", f"The body cannot be read: {error}.") from error
     return parsed(text or "{}", "body")

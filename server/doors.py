@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Protocol
 
 from aiohttp import web
@@ -18,6 +19,8 @@ from units.realtime.service import random_id
 
 MALFORMED = (ValueError, LookupError, web.RequestPayloadError, HttpProcessingError)
 """What reading a body raises that is not what its headers say."""
+BODY_TIMEOUT = 10.0
+"""Seconds for a whole body to arrive."""
 MOST_JSON = 1024 * 1024
 REALTIME = "/v1/realtime"
 """Where everything is; itself, the WebSocket door and the older WebRTC one."""
@@ -94,6 +97,17 @@ def answering(
         return readable(response)
 
     return handle
+
+
+@asynccontextmanager
+async def in_time() -> AsyncIterator[None]:
+    """While a body is read. Raises Refusal when it takes too long."""
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT):
+            yield
+    except TimeoutError as error:
+        message = f"The body did not arrive within {BODY_TIMEOUT:g} s."
+        raise Refusal(408, "request_timeout", message) from error
 
 
 def parsed(text: str, what: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import pytest
 from aiohttp import ClientWebSocketResponse, WSMsgType, WSServerHandshakeError
 from aiohttp.test_utils import TestClient, TestServer
 
-from server import client_secrets
+from server import client_secrets, doors
 from server.access import _network
 from server.app import MAX_BODY_BYTES, build_app
 from server.keys import Key, sha256, write_keys
@@ -275,7 +275,7 @@ async def test_a_request_for_an_ephemeral_key_that_is_too_large_is_refused(open_
 async def test_a_request_for_an_ephemeral_key_that_does_not_arrive_is_given_up(
     open_to_all: Http, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_secrets, "BODY_TIMEOUT", 0.05)
+    monkeypatch.setattr(doors, "BODY_TIMEOUT", 0.05)
 
     async def never() -> AsyncIterator[bytes]:
         yield b"{"

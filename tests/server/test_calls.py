@@ -13,7 +13,7 @@ from aiohttp import ClientSession, FormData, web
 from aiohttp.test_utils import TestClient, TestServer, make_mocked_request
 
 from server import calls as door
-from server import peer
+from server import doors, peer
 from server.calls import MAX_BODY, Calls, setup_calls
 from server.client_secrets import ClientSecrets
 from server.peer import Limits
@@ -287,7 +287,7 @@ async def test_a_client_that_leaves_while_it_sends_is_no_error(
 async def test_a_body_that_does_not_arrive_in_time_is_refused(
     http: ClientSession, pool: FakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "BODY_TIMEOUT", 0.05)
+    monkeypatch.setattr(doors, "BODY_TIMEOUT", 0.05)
 
     async def never() -> AsyncIterator[bytes]:
         yield b"v=0"
