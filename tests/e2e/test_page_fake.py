@@ -102,9 +102,10 @@ async def fake(page: Page, script: str, argument: Any = None) -> Any:
     return await page.evaluate(f"(argument) => fakeServer.{script}", argument)
 
 
-async def sent(page: Page) -> list[str]:
-    types: list[str] = await page.evaluate("() => fakeServer.received.map(({type}) => type)")
-    return types
+async def sent(page: Page, *types: str) -> None:
+    """Wait until these are the last that reached the server: they travel after the page has shown them."""
+    last = f"fakeServer.received.slice(-{len(types)}).map(({{type}}) => type).join()"
+    await page.wait_for_function(f"types => {last} === types.join()", arg=list(types), timeout=8000)
 
 
 async def started(page: Page) -> None:
@@ -197,7 +198,7 @@ async def test_stop_silences_the_answer_at_once() -> None:
         await page.keyboard.press("Escape")
         await phase(page, "interrupted")
         await phase(page, "listening")
-        assert (await sent(page))[-2:] == ["response.cancel", "output_audio_buffer.clear"]
+        await sent(page, "response.cancel", "output_audio_buffer.clear")
         row = page.locator(f"[data-item-id={reply['item']}]")
         await expect(row).to_have_attribute("data-status", "stopped")
 
@@ -229,12 +230,9 @@ async def test_typing_stops_the_voice_and_asks_for_an_answer() -> None:
         await message.fill("hello")
         await message.press("Enter")
         await phase(page, "thinking")
-        assert (await sent(page))[-4:] == [
-            "response.cancel",
-            "output_audio_buffer.clear",
-            "conversation.item.create",
-            "response.create",
-        ]
+        await sent(
+            page, "response.cancel", "output_audio_buffer.clear", "conversation.item.create", "response.create"
+        )
         await expect(page.locator("[data-role=user]")).to_contain_text("hello")
 
 
