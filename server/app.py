@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aiohttp import web
 
 from server.access import setup_access
@@ -14,6 +16,7 @@ from server.page import client_web_dir, setup_page
 from server.settings import Settings
 from server.socket import setup_sockets
 from server.startup import Load, LoadedPool, Report, Startup, setup_startup
+from server.watch import Watcher
 from units import Pipeline
 
 __all__ = ["build_app", "client_web_dir"]
@@ -26,11 +29,13 @@ def build_app(
     pipeline: Pipeline | Load,
     announce: Report = lambda _: None,
     keys: Keys | None = None,
+    watchers: Sequence[Watcher] = (),
 ) -> web.Application:
     """The server's application, which owns ``pipeline`` and stops it when it is cleaned up.
 
     ``pipeline`` is a loaded one, or a blocking function that loads it while the app already answers;
     ``announce`` is told, from any thread, what is being loaded. ``keys`` are those of the settings.
+    ``watchers`` are told of every session.
     """
     app = web.Application(middlewares=[api_errors], client_max_size=MAX_BODY_BYTES)
     startup = Startup(pipeline if callable(pipeline) else lambda _: pipeline, announce)
@@ -38,8 +43,8 @@ def build_app(
     setup_health(app)
     pool = LoadedPool(startup)
     secrets = setup_client_secrets(app, pool)
-    calls = setup_calls(app, pool, settings, secrets)
-    setup_sockets(app, pool, secrets, calls, strict=settings.strict_protocol)
+    calls = setup_calls(app, pool, settings, secrets, watchers)
+    setup_sockets(app, pool, secrets, calls, strict=settings.strict_protocol, watchers=watchers)
     setup_page(app, settings)
     setup_access(
         app,

@@ -37,6 +37,7 @@ from server.peer import EndedError, Limits, NoPortError, Peer
 from server.ports import confine
 from server.sdp import OfferError
 from server.turn import Turn
+from server.watch import Begun, Watcher, watched_by
 
 logger = logging.getLogger(__name__)
 
@@ -78,8 +79,10 @@ class Calls:
         settings: CallSettings,
         secrets: ClientSecrets,
         limits: Limits = Limits(),  # noqa: B008
+        watchers: Sequence[Watcher] = (),
     ) -> None:
         self._pool = pool
+        self._watchers = watchers
         self._secrets = secrets
         self._public_ip = settings.public_ip or None
         self._ports = settings.udp_range
@@ -146,7 +149,9 @@ class Calls:
             on_failure.callback(ended)
             unit = claimed(self._pool)
             closed = partial(self._closed, ended)
-            peer = Peer(call_id, unit, self._ice.configuration(call_id), closed, self._limits, settings)
+            observers = watched_by(self._watchers, Begun(call_id, "webrtc", unit.index))
+            ice = self._ice.configuration(call_id)
+            peer = Peer(call_id, unit, ice, closed, self._limits, settings, observers)
             on_failure.pop_all()
         if not peer.closed:
             self._calls[call_id] = _Call(peer, caller.owner)
@@ -184,10 +189,14 @@ class Calls:
 
 
 def setup_calls(
-    app: web.Application, pool: ClaimFrom, settings: CallSettings, secrets: ClientSecrets
+    app: web.Application,
+    pool: ClaimFrom,
+    settings: CallSettings,
+    secrets: ClientSecrets,
+    watchers: Sequence[Watcher] = (),
 ) -> Calls:
     """Add the routes of WebRTC calls to ``app``, and end all calls when it shuts down."""
-    calls = Calls(pool, settings, secrets)
+    calls = Calls(pool, settings, secrets, watchers=watchers)
     routes: list[tuple[str, str, Callable[[web.Request], Awaitable[web.StreamResponse]]]] = [
         ("POST", PATH, calls.create),
         ("POST", REALTIME, calls.create),

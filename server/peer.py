@@ -40,6 +40,7 @@ from server.jitter import adopt
 from server.sdp import Offer, OfferError, finish_answer, read_offer
 from server.track import SpeechSource, SpeechTrack, play_to_nobody
 from units.messages import Float32
+from units.observe import Observer
 from units.realtime.errors import ProtocolError
 
 logger = logging.getLogger(__name__)
@@ -100,7 +101,9 @@ class Unit(Protocol):
     @property
     def output_queue(self) -> SpeechSource: ...
 
-    def open(self, transport: Transport, settings: Sequence[Any] = ()) -> Session:
+    def open(
+        self, transport: Transport, settings: Sequence[Any] = (), observers: Sequence[Observer] = ()
+    ) -> Session:
         """:raises ProtocolError: if one of ``settings``, each as of a ``session.update``, is wrong."""
 
 
@@ -155,6 +158,7 @@ class Peer:
 
     :param closed: called once with this peer, when the session has been closed and the unit released.
     :param settings: what the session begins with, each as of a ``session.update``.
+    :param observers: see all of the session.
     :raises ProtocolError: if one of them is wrong; the unit is released then.
     """
 
@@ -166,6 +170,7 @@ class Peer:
         closed: Callable[[Peer], None],
         limits: Limits = Limits(),
         settings: Sequence[Any] = (),
+        observers: Sequence[Observer] = (),
     ) -> None:
         self.call_id = call_id
         self._limits = limits
@@ -188,7 +193,7 @@ class Peer:
         self._connection.on("datachannel", self._on_datachannel)
         self._connection.on("track", self._on_track)
         self._session: Session = _NoSession()
-        session = unit.open(self._channel, settings)
+        session = unit.open(self._channel, settings, observers)
         if self._closed:
             session.close("the call has ended")
         else:

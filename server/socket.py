@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -32,6 +33,7 @@ from server.doors import (
     turn_away,
 )
 from server.peer import Session
+from server.watch import Begun, Watcher, watched_by
 from units.realtime.errors import ProtocolError
 from units.realtime.sound import pieces
 
@@ -123,9 +125,16 @@ class Sockets:
     """The WebSocket sessions of this server."""
 
     def __init__(
-        self, pool: ClaimFrom, secrets: ClientSecrets, calls: Calls, *, strict: bool = False
+        self,
+        pool: ClaimFrom,
+        secrets: ClientSecrets,
+        calls: Calls,
+        *,
+        strict: bool = False,
+        watchers: Sequence[Watcher] = (),
     ) -> None:
         self._pool = pool
+        self._watchers = watchers
         self._strict = strict
         self._secrets = secrets
         self._calls = calls
@@ -162,7 +171,9 @@ class Sockets:
     async def _converse(
         self, request: web.Request, transport: SocketTransport, settings: tuple[Event, ...]
     ) -> web.StreamResponse:
-        session = claimed(self._pool).open(transport, settings)
+        unit = claimed(self._pool)
+        begun = Begun(f"ws_{uuid.uuid4().hex}", "websocket", unit.index)
+        session = unit.open(transport, settings, watched_by(self._watchers, begun))
         transport.on_slow = session.close
         self._open.add(session)
         try:
@@ -200,13 +211,19 @@ class Sockets:
 
 
 def setup_sockets(
-    app: web.Application, pool: ClaimFrom, secrets: ClientSecrets, calls: Calls, *, strict: bool = False
+    app: web.Application,
+    pool: ClaimFrom,
+    secrets: ClientSecrets,
+    calls: Calls,
+    *,
+    strict: bool = False,
+    watchers: Sequence[Watcher] = (),
 ) -> Sockets:
     """Add the route of WebSocket sessions to ``app``, and end them all when it shuts down.
 
     ``strict``: refuse what the hosted service refuses.
     """
-    sockets = Sockets(pool, secrets, calls, strict=strict)
+    sockets = Sockets(pool, secrets, calls, strict=strict, watchers=watchers)
     app.router.add_route("GET", REALTIME, answering(sockets.connect))
 
     async def shut_down(_app: web.Application) -> None:

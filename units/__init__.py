@@ -7,6 +7,7 @@ from units.build import Pipeline, build_pipeline, build_unit, load_engines
 from units.config import PipelineConfig
 from units.engines.base import EngineError, EngineSettings, EngineUnavailable
 from units.engines.registry import register
+from units.observe import Observer, Worked
 from units.pool import PoolFull, UnitPool, UnitState, UnitStatus
 from units.scope import CancelScope, current_scope
 from units.session import Session, Transport
@@ -18,6 +19,7 @@ __all__ = [
     "EngineSettings",
     "EngineUnavailable",
     "Engines",
+    "Observer",
     "Pipeline",
     "PipelineConfig",
     "PipelineUnit",
@@ -27,6 +29,7 @@ __all__ = [
     "UnitPool",
     "UnitState",
     "UnitStatus",
+    "Worked",
     "build_pipeline",
     "build_unit",
     "current_scope",

@@ -20,6 +20,7 @@ from typing import Any
 
 from units.engines.base import EngineError
 from units.messages import End, Envelope, Failed, Notice
+from units.observe import reporting
 from units.scope import CancelScope, entered
 
 logger = logging.getLogger(__name__)
@@ -90,7 +91,7 @@ class StageRunner:
     def _run_scope(self, head: Envelope) -> None:
         scope = head.scope
         self._note_end(head)
-        with entered(scope):
+        with entered(scope), reporting(lambda work: self._deliver(Envelope(scope, work))):
             try:
                 with closing(self._stage(self._bodies(head))) as outputs:  # type: ignore[type-var]
                     for body in outputs:

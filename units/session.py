@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from units.messages import Audio, Envelope, Float32, Int16, Pcm, Recording
+from units.observe import Observer, Worked
 from units.playout import Heard
 from units.realtime.effects import (
     Append,
@@ -79,6 +80,7 @@ class Session:
         self.scope = CancelScope(name)
         self.service = RealtimeService(self.scope, config, now=time.time())
         self.closed = False
+        self._observers: tuple[Observer, ...] = ()
         self._transport: Transport | None = None
         self._others: list[Transport] = []  # they see and control the same session; the sound is not theirs
         self._asking: Transport | None = None  # whose event is being handled
@@ -88,13 +90,16 @@ class Session:
         self._quiet_since = time.time()  # when the client was last sent something
         self._tool_servers: ToolServers | None = None  # made when they are first needed
 
-    def attach(self, transport: Transport, settings: Iterable[Any] = ()) -> None:
+    def attach(
+        self, transport: Transport, settings: Iterable[Any] = (), observers: Iterable[Observer] = ()
+    ) -> None:
         """The client is there: send ``session.created`` and begin to listen.
 
         ``settings`` are applied before, one after the other, each as of a ``session.update``. Raises
         ProtocolError when one of them is wrong; the session is closed then.
         """
         assert self._transport is None, "a session has one transport"
+        self._observers = tuple(observers)
         try:
             self.service.configure(settings)
         except ProtocolError:
@@ -138,6 +143,10 @@ class Session:
 
     def receive(self, envelope: Envelope) -> None:
         """Something came out of one of the unit's lines."""
+        if isinstance(envelope.body, Worked):
+            for observer in self._observers:
+                observer.worked(envelope.scope.name, envelope.body)
+            return
         self._run(self.service.receive, envelope)
 
     def close(self, reason: str = "hung up") -> None:
@@ -154,6 +163,9 @@ class Session:
         for transport in self._transports():
             transport.close(reason)
         self._others.clear()
+        for observer in self._observers:
+            observer.closed(reason)
+        self._observers = ()
 
     def _run(self, step: Callable[..., list[Effect]], *args: object) -> None:
         """Our own fault ends this session, never the server."""
@@ -205,9 +217,11 @@ class Session:
         self._quiet_since = time.time()
         if event["type"] == "error" and self._asking is not None:
             self._asking.send(event)
-            return
-        for transport in self._transports():
-            transport.send(event)
+        else:
+            for transport in self._transports():
+                transport.send(event)
+        for observer in self._observers:
+            observer.sent(event)
 
     def _transports(self) -> list[Transport]:
         return [*([] if self._transport is None else [self._transport]), *self._others]

@@ -28,6 +28,7 @@ from units.engines.base import (
 )
 from units.line import Delivery, Line, Stage, StageDied, StageRunner
 from units.messages import End, Envelope, Generate, Prepare, Say
+from units.observe import Observer
 from units.playout import Playout
 from units.realtime.service import RealtimeService, ServiceConfig
 from units.scope import CancelScope
@@ -171,13 +172,16 @@ class PipelineUnit:
         self.outstanding.add(self.session.scope)
         return self.session
 
-    def open(self, transport: Transport, settings: Iterable[Any] = ()) -> Session:
+    def open(
+        self, transport: Transport, settings: Iterable[Any] = (), observers: Iterable[Observer] = ()
+    ) -> Session:
         """Connect a client to the unit, claiming it if nobody has. The session begins at once.
 
         ``settings``: what the session begins with, each as of a ``session.update``. Raises ProtocolError.
+        ``observers`` see all of it.
         """
         session = self.session if self.session is not None else self.claim()
-        session.attach(transport, settings)
+        session.attach(transport, settings, observers)
         return session
 
     def tool_servers(self, listed: Callable[..., None], returned: Callable[..., None]) -> ToolServers:

@@ -20,6 +20,7 @@ from aiortc.mediastreams import AudioStreamTrack, MediaStreamError
 
 from server.peer import Transport
 from units.messages import Float32, Int16
+from units.observe import Observer
 from units.pool import PoolFull
 from units.realtime.errors import ProtocolError
 from units.realtime.service import RealtimeService, ServiceConfig, random_id
@@ -93,7 +94,9 @@ class FakeUnit:
         self.stillborn = False
         """True: its sessions fail while they are being opened."""
 
-    def open(self, transport: Transport, settings: Sequence[Any] = ()) -> FakeSession:
+    def open(
+        self, transport: Transport, settings: Sequence[Any] = (), observers: Sequence[Observer] = ()
+    ) -> FakeSession:
         self.session = session = FakeSession(self, transport)
         session.settings = list(settings)
         self.sessions.append(session)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tests.protocol.tap import Problems, problems_of
-from units import Engines, EngineSettings, PipelineConfig, PipelineUnit
+from units import Engines, EngineSettings, Observer, PipelineConfig, PipelineUnit
 from units.engines.scripted import ScriptedLLM, ScriptedSTT, ScriptedTTS, ScriptedTurn, ScriptedVad
 from units.line import Line
 from units.messages import Audio, End, Envelope, Float32
@@ -116,12 +116,12 @@ class WatchedUnit(PipelineUnit):
 class Caller:
     """A client on ``unit``, which must be free; ``settings`` are those that the session begins with."""
 
-    def __init__(self, unit: WatchedUnit, *settings: Json) -> None:
+    def __init__(self, unit: WatchedUnit, *settings: Json, observers: Sequence[Observer] = ()) -> None:
         self.unit = unit
         self.events: list[Json] = []
         self.closed: list[str] = []
         self.log = unit.output_queue.log = []
-        self.session = unit.open(self, settings)
+        self.session = unit.open(self, settings, observers)
 
     # --- the transport ---------------------------------------------------------------------------
 

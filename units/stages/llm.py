@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from units.engines.base import EngineError, LanguageModel
 from units.messages import Begin, Finish, Generate, Prepare, Say, Token, ToolCall
+from units.observe import timed
 
 logger = logging.getLogger(__name__)
 
@@ -25,16 +26,19 @@ def answer(
             yield Finish()
             continue
         finish, called = Finish(), False
-        tokens = engine.generate(request)
-        try:
-            for piece in tokens:
-                if isinstance(piece, Finish):
-                    finish = piece
-                elif isinstance(piece, Token) or request.parallel_tool_calls or not called:
-                    yield piece
-                    called = called or isinstance(piece, ToolCall)
-        finally:
-            _close(tokens)
+        with timed("llm") as watch:
+            tokens = engine.generate(request)
+            try:
+                for piece in tokens:
+                    watch.got()
+                    if isinstance(piece, Finish):
+                        finish = piece
+                        watch.amount = finish.output_tokens
+                    elif isinstance(piece, Token) or request.parallel_tool_calls or not called:
+                        yield piece
+                        called = called or isinstance(piece, ToolCall)
+            finally:
+                _close(tokens)
         yield finish
 
 

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 
 from units.engines.base import EngineError, SpeechToText
-from units.messages import EAR_RATE, Recording, RecordingHeard, Speech, Transcribed, TranscriptFailed
+from units.messages import EAR_RATE, Float32, Recording, RecordingHeard, Speech, Transcribed, TranscriptFailed
+from units.observe import timed
 from units.resample import EarResampler
 
 _REST = 3.0
@@ -36,7 +37,7 @@ def transcribe(
             continue
         began = clock()
         try:
-            heard = engine.transcribe(speech.samples, language=speech.language).text.strip()
+            heard = _words(engine, speech.samples, speech.language, speech.purpose)
         except EngineError as error:
             if not live:
                 yield TranscriptFailed(turn, speech.revision, str(error))
@@ -53,7 +54,15 @@ def _heard(recording: Recording, engine: SpeechToText) -> RecordingHeard:
     seconds = len(recording.samples) / recording.rate
     samples = EarResampler(recording.rate).convert(recording.samples)
     try:
-        text = engine.transcribe(samples, language=recording.language).text.strip()
+        text = _words(engine, samples, recording.language, "recording")
     except EngineError as error:
         return RecordingHeard(recording.number, "", seconds, str(error))
     return RecordingHeard(recording.number, text, seconds)
+
+
+def _words(engine: SpeechToText, samples: Float32, language: str, purpose: str) -> str:
+    with timed("stt", purpose) as watch:
+        watch.amount = len(samples) / EAR_RATE
+        text = engine.transcribe(samples, language=language).text.strip()
+        watch.got()
+        return text

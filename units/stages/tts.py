@@ -8,6 +8,7 @@ import numpy as np
 
 from units.engines.base import TextToSpeech
 from units.messages import Audio, Float32, Int16, Sentence
+from units.observe import timed
 
 
 def speak(sentences: Iterable[Sentence], engine: TextToSpeech) -> Iterator[Audio]:
@@ -25,8 +26,15 @@ def speak(sentences: Iterable[Sentence], engine: TextToSpeech) -> Iterator[Audio
 
 
 def _sound(sentence: Sentence, engine: TextToSpeech) -> Iterator[Float32]:
-    if sentence.spoken.strip():
-        yield from engine.synthesize(sentence.spoken, voice=sentence.voice.name, speed=sentence.voice.speed)
+    if not sentence.spoken.strip():
+        return
+    with timed("tts") as watch:
+        for chunk in engine.synthesize(
+            sentence.spoken, voice=sentence.voice.name, speed=sentence.voice.speed
+        ):
+            watch.got()
+            watch.amount += len(chunk) / engine.sample_rate
+            yield chunk
 
 
 def _int16(samples: Float32) -> Int16:

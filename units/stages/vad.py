@@ -37,6 +37,7 @@ from units.messages import (
     SpeechStarted,
     StayedSilent,
 )
+from units.observe import timed
 from units.scope import CancelScope
 
 logger = logging.getLogger(__name__)
@@ -240,8 +241,11 @@ class _Ear:
         """What the model says; None if it is not to be asked, or cannot tell."""
         if self._rules.eagerness is None or self._turn_detector is None:
             return None
+        sound = np.concatenate([self._settled, *self._kept])
         try:
-            return self._turn_detector.finished(np.concatenate([self._settled, *self._kept]))
+            with timed("turn") as watch:
+                watch.amount = len(sound) / EAR_RATE
+                return self._turn_detector.finished(sound)
         except EngineError as error:
             logger.warning("silence alone ends turn %d: %s", self._turn, error)
             return None

@@ -1,0 +1,29 @@
+"""Who watches the sessions of this server: told of each before it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from units.observe import Observer
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A session that is about to begin."""
+
+    id: str
+    """``rtc_...``, as the caller knows it, or ``ws_...`` of a WebSocket client."""
+    door: Literal["webrtc", "websocket"]
+    unit: int
+    """Index of the unit that serves it."""
+
+
+Watcher = Callable[[Begun], Observer | None]
+"""None: of no interest."""
+
+
+def watched_by(watchers: Sequence[Watcher], begun: Begun) -> tuple[Observer, ...]:
+    """Those who watch this session."""
+    return tuple(observer for watcher in watchers if (observer := watcher(begun)) is not None)
