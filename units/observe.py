@@ -15,12 +15,15 @@ from typing import Any, Literal
 
 from units.messages import Notice
 
-Stage = Literal["turn", "stt", "llm", "tts"]
+Stage = Literal["vad", "turn", "stt", "llm", "tts"]
 
 
 @dataclass(frozen=True, slots=True)
 class Worked(Notice):
-    """An engine has done one piece of work, or stopped in the middle. Times as of ``time.monotonic()``."""
+    """An engine has done one piece of work, or stopped in the middle. Times as of ``time.monotonic()``.
+
+    That of ``vad`` is to wait: from where the caller fell silent to the end of the turn.
+    """
 
     stage: Stage
     began: float
@@ -86,6 +89,12 @@ def timed(stage: Stage, purpose: str = "", clock: Callable[[], float] = time.mon
         raise
     finally:
         _report.get()(watch.read(outcome))
+
+
+def waited(seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    """Tell whoever watches that a turn is over, ``seconds`` after the caller fell silent."""
+    now = clock()
+    _report.get()(Worked("vad", now - seconds, now, now, seconds))
 
 
 def _to_nobody(_work: Worked) -> None: ...

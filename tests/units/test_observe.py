@@ -55,12 +55,13 @@ async def test_it_is_told_how_long_each_engine_took_and_for_which_response(new_u
     caller.configure(audio={"input": {"turn_detection": eager}})
     caller.say(loud(1000), quiet(2000))
     done = (await caller.got("response.done"))["response"]
-    for stage in ("turn", "stt", "llm", "tts"):
+    for stage in ("vad", "turn", "stt", "llm", "tts"):
         scope, work = await watching.worked_on(stage)
         assert scope == (done["id"] if stage in ("llm", "tts") else caller.session.name)
         assert work.outcome == "done"
         assert work.began <= (work.first or work.ended) <= work.ended
     stt, llm, tts = [(await watching.worked_on(stage))[1] for stage in ("stt", "llm", "tts")]
+    assert 0.2 < (await watching.worked_on("vad"))[1].amount < 0.6
     assert 1.0 < stt.amount < 1.6
     assert stt.purpose in ("live", "final")
     assert llm.amount == done["usage"]["output_tokens"]

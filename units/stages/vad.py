@@ -37,7 +37,7 @@ from units.messages import (
     SpeechStarted,
     StayedSilent,
 )
-from units.observe import timed
+from units.observe import timed, waited
 from units.scope import CancelScope
 
 logger = logging.getLogger(__name__)
@@ -253,6 +253,7 @@ class _Ear:
     def _end(self) -> Iterator[Speech | Notice]:
         if not self._paused:  # a silence window shorter than the soft end
             yield from self._pause()
+        waited(self._quiet / EAR_RATE)
         yield SpeechEnded(self._turn, _ms(self._heard))
         self._speaking = False
         self._reset_turn()
