@@ -12,6 +12,7 @@ from server.client_secrets import setup_client_secrets
 from server.errors import api_errors
 from server.health import setup_health
 from server.keys import Keys
+from server.metrics import setup_metrics
 from server.page import client_web_dir, setup_page
 from server.settings import Settings
 from server.socket import setup_sockets
@@ -41,9 +42,11 @@ def build_app(
     startup = Startup(pipeline if callable(pipeline) else lambda _: pipeline, announce)
     setup_startup(app, startup, settings.shutdown_grace_s)
     setup_health(app)
+    metrics = setup_metrics(app)
+    watchers = (metrics.watch, *watchers)
     pool = LoadedPool(startup)
     secrets = setup_client_secrets(app, pool)
-    calls = setup_calls(app, pool, settings, secrets, watchers)
+    calls = setup_calls(app, pool, settings, secrets, watchers, metrics.media)
     setup_sockets(app, pool, secrets, calls, strict=settings.strict_protocol, watchers=watchers)
     setup_page(app, settings)
     setup_access(

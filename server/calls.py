@@ -33,6 +33,7 @@ from server.doors import (
     preflight,
 )
 from server.ice import IceServer, IceServers, no_logins
+from server.media import Media, unread
 from server.peer import EndedError, Limits, NoPortError, Peer
 from server.ports import confine
 from server.sdp import OfferError
@@ -40,6 +41,7 @@ from server.turn import Turn
 from server.watch import Begun, Watcher, watched_by
 
 logger = logging.getLogger(__name__)
+
 
 PATH = "/v1/realtime/calls"
 MAX_BODY = 256 * 1024
@@ -80,9 +82,11 @@ class Calls:
         secrets: ClientSecrets,
         limits: Limits = Limits(),  # noqa: B008
         watchers: Sequence[Watcher] = (),
+        measured: Callable[[Media], None] = unread,
     ) -> None:
         self._pool = pool
         self._watchers = watchers
+        self._measured = measured
         self._secrets = secrets
         self._public_ip = settings.public_ip or None
         self._ports = settings.udp_range
@@ -151,7 +155,7 @@ class Calls:
             closed = partial(self._closed, ended)
             observers = watched_by(self._watchers, Begun(call_id, "webrtc", unit.index))
             ice = self._ice.configuration(call_id)
-            peer = Peer(call_id, unit, ice, closed, self._limits, settings, observers)
+            peer = Peer(call_id, unit, ice, closed, self._limits, settings, observers, self._measured)
             on_failure.pop_all()
         if not peer.closed:
             self._calls[call_id] = _Call(peer, caller.owner)
@@ -194,9 +198,10 @@ def setup_calls(
     settings: CallSettings,
     secrets: ClientSecrets,
     watchers: Sequence[Watcher] = (),
+    measured: Callable[[Media], None] = unread,
 ) -> Calls:
     """Add the routes of WebRTC calls to ``app``, and end all calls when it shuts down."""
-    calls = Calls(pool, settings, secrets, watchers=watchers)
+    calls = Calls(pool, settings, secrets, watchers=watchers, measured=measured)
     routes: list[tuple[str, str, Callable[[web.Request], Awaitable[web.StreamResponse]]]] = [
         ("POST", PATH, calls.create),
         ("POST", REALTIME, calls.create),

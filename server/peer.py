@@ -37,6 +37,7 @@ from aiortc.mediastreams import MediaStreamError
 from server.channel import LABEL, EventChannel
 from server.inbound import Inbound
 from server.jitter import adopt
+from server.media import Media, MediaReader, unread
 from server.sdp import Offer, OfferError, finish_answer, read_offer
 from server.track import SpeechSource, SpeechTrack, play_to_nobody
 from units.messages import Float32
@@ -121,6 +122,8 @@ class Limits:
     """Without any packet, before the peer is asked for one."""
     check: float = 0.5
     """Between two looks at the packet count."""
+    reading: float = 5.0
+    """Between two readings of how packets travel."""
     handshake: float = 1.0
     """For a handshake under way, when the call is ended during it."""
     take_apart: float = 5.0
@@ -159,6 +162,7 @@ class Peer:
     :param closed: called once with this peer, when the session has been closed and the unit released.
     :param settings: what the session begins with, each as of a ``session.update``.
     :param observers: see all of the session.
+    :param measured: told how packets travel, every ``limits.reading`` seconds and at the end.
     :raises ProtocolError: if one of them is wrong; the unit is released then.
     """
 
@@ -171,6 +175,7 @@ class Peer:
         limits: Limits = Limits(),
         settings: Sequence[Any] = (),
         observers: Sequence[Observer] = (),
+        measured: Callable[[Media], None] = unread,
     ) -> None:
         self.call_id = call_id
         self._limits = limits
@@ -188,7 +193,10 @@ class Peer:
         self._packets = 0
         self._alive = 0.0
         self._due = 0.0
+        self._measured = measured
+        self._next_reading = 0.0
         self._connection = RTCPeerConnection(configuration)
+        self._reader = MediaReader(self._connection)
         self._connection.on("connectionstatechange", self._on_state)
         self._connection.on("datachannel", self._on_datachannel)
         self._connection.on("track", self._on_track)
@@ -254,6 +262,7 @@ class Peer:
             self._track.stop()
         session, self._session = self._session, _NoSession()
         session.close(reason)
+        self._measured(self._reader.read())
         self._taken_apart = self._loop.create_task(self._take_apart(), name=f"close {self.call_id}")
         self._notify(self)
 
@@ -334,6 +343,9 @@ class Peer:
             return
         elif now - self._alive >= self._limits.ping:
             self._start(self._ping())
+        if now >= self._next_reading:
+            self._next_reading = now + self._limits.reading
+            self._measured(self._reader.read())
         self._due = now + self._limits.check
         self._timer = self._loop.call_at(self._due, self._check)
 
