@@ -387,8 +387,11 @@ class SessionConfig:
         )
 
     def wire(self) -> Wire:
-        """A copy of the whole effective session, without what only MCP servers are to know."""
+        """A copy of the whole effective session, without what is none of the client's business: what only
+        MCP servers are to know, and instructions that are locked."""
         wire = copy.deepcopy(self._wire)
+        if "instructions" in self._locked and "instructions" in wire:
+            wire["instructions"] = ""
         for tool in wire.get("tools", ()):
             for name in SECRETS:
                 tool.pop(name, None)
