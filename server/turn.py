@@ -125,6 +125,8 @@ class Coturn:
     certificate: str = CERTIFICATE
     key: str = KEY
     metrics: bool = False
+    tls_port: int | None = None
+    """Where it listens for TLS on its machine, when a proxy leads there from the URL's port."""
 
 
 def turnserver_conf(coturn: Coturn, *, secret: bool = False) -> str:
@@ -176,7 +178,8 @@ def _listeners(coturn: Coturn) -> Iterator[str]:
         yield f"listening-port={_one([port for _, port, kind in urls if kind != 'tls'], 'port without TLS')}"
     yield from (f"no-{kind}" for kind in ("udp", "tcp", "tls") if kind not in kinds)
     if "tls" in kinds:
-        yield f"tls-listening-port={_one([port for _, port, kind in urls if kind == 'tls'], 'port for TLS')}"
+        port = _one([port for _, port, kind in urls if kind == "tls"], "port for TLS")
+        yield f"tls-listening-port={coturn.tls_port or port}"
         yield from (f"cert={coturn.certificate}", f"pkey={coturn.key}", "no-tlsv1", "no-tlsv1_1")
     yield "no-dtls"
 
@@ -191,6 +194,8 @@ def _one(values: Iterable[str | int], what: str) -> str | int:
 def _relay(coturn: Coturn) -> Iterator[str]:
     if coturn.bind:
         yield from (f"listening-ip={coturn.relay[-1]}", f"relay-ip={coturn.relay[-1]}")
+        if coturn.tls_port:
+            yield "listening-ip=127.0.0.1"
     if len(coturn.relay) > 1:
         yield f"external-ip={'/'.join(coturn.relay)}"
 

@@ -56,6 +56,12 @@ def add_turn_command(commands: Any) -> None:
     )
     config.add_argument("--cert", default=CERTIFICATE, metavar="FILE", help="default: %(default)s")
     config.add_argument("--pkey", default=KEY, metavar="FILE", help="default: %(default)s")
+    config.add_argument(
+        "--tls-port",
+        type=int,
+        metavar="PORT",
+        help="where coturn listens for TLS, when a proxy on its machine leads there from the URL's port",
+    )
     config.add_argument("--metrics", action="store_true", help="Prometheus metrics, in builds that have them")
     check = actions.add_parser(
         "check",
@@ -78,6 +84,7 @@ def _config(args: argparse.Namespace) -> int:
         args.cert,
         args.pkey,
         args.metrics,
+        args.tls_port,
     )
     try:
         text = turnserver_conf(coturn, secret=args.show_secret or args.output is not None)

@@ -67,13 +67,20 @@ def test_the_manifests_are_valid() -> None:
 
 def test_caddy_takes_its_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOMAIN", "voice.example.org")
+    monkeypatch.setenv("TURN_DOMAIN", "turn.voice.example.org")
     monkeypatch.setenv("HOME", str(tmp_path))
     accepted(BIN / "caddy", "validate", "--config", "deploy/caddy/Caddyfile")
     accepted(BIN / "caddy", "fmt", "--diff", "deploy/caddy/Caddyfile")
 
 
-def test_the_script_is_a_script() -> None:
+def test_the_front_takes_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOMAIN", "voice.example.org")
+    accepted("/usr/sbin/haproxy", "-c", "-f", "deploy/front/haproxy.cfg")
+
+
+def test_the_scripts_are_scripts() -> None:
     accepted("bash", "-n", "deploy/update")
+    accepted("sh", "-n", "deploy/coturn/start")
 
 
 # To the settings
@@ -180,6 +187,17 @@ def test_the_proxy_leads_to_the_server() -> None:
     assert f"{{$UPSTREAM:{where['DUOLOGUE_HOST']}:{where['DUOLOGUE_PORT']}}}" in caddyfile
 
 
+def test_the_front_leads_to_the_proxy_and_to_the_turn_server() -> None:
+    front = (ROOT / "deploy/front/haproxy.cfg").read_text(encoding="utf-8")
+    caddyfile = (ROOT / "deploy/caddy/Caddyfile").read_text(encoding="utf-8")
+    guide = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
+    ports = dict(re.findall(r"presetenv (\w+) (\d+)", front))
+    assert ports["FRONT_PORT"] == "443"
+    assert f"{{$HTTPS_PORT:{ports['HTTPS_PORT']}}}" in caddyfile
+    assert f"--tls-port {ports['TURN_TLS_PORT']}" in guide
+    assert SERVICES["coturn"]["entrypoint"][-1] == SERVICES["caddy"]["environment"]["TURN_DOMAIN"]
+
+
 def test_the_update_knows_both_ports() -> None:
     ports = [SERVICES[name]["environment"]["DUOLOGUE_PORT"] for name in ("duologue", "next")]
     update = (ROOT / "deploy/update").read_text(encoding="utf-8")
@@ -188,13 +206,13 @@ def test_the_update_knows_both_ports() -> None:
 
 def test_the_second_server_starts_only_when_asked_to() -> None:
     started = [name for name, service in SERVICES.items() if "profiles" not in service]
-    assert started == ["duologue", "caddy", "coturn"]
+    assert started == ["duologue", "caddy", "front", "coturn"]
 
 
 @pytest.mark.parametrize("name", [name for name in SERVICES if name not in ("duologue", "next")])
 def test_images_of_others_are_pinned(name: str) -> None:
     image, _, tag = SERVICES[name]["image"].partition(":")
-    assert "/" in image or image == "caddy"
+    assert "/" in image or image in ("caddy", "haproxy")
     assert re.search(r"\d+\.\d+\.\d+", tag)
 
 
@@ -210,7 +228,7 @@ def test_what_is_mounted_is_there_or_made_by_hand() -> None:
     folders = {source for source in sources if source.startswith(".")}
     written = "./turn/turnserver.conf"
     assert written in folders
-    assert [folder for folder in folders - {written} if not (ROOT / folder).is_dir()] == []
+    assert [source for source in folders - {written} if not (ROOT / source).exists()] == []
     ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
     assert {"/.env", "/turn/turnserver.conf"} <= set(ignored)
     assert {source for source in sources if not source.startswith(".")} == set(COMPOSE["volumes"])

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -135,6 +136,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
         "XDG_CONFIG_HOME": str(tmp_path),
         "CADDY_ADMIN": f"127.0.0.1:{free_port()}",
         "DOMAIN": f"http://127.0.0.1:{port}",
+        "TURN_DOMAIN": f"http://127.0.0.1:{free_port()}",
         "UPSTREAM": f"127.0.0.1:{here}",
         "DUOLOGUE_API_KEY": KEY,
     }
@@ -222,3 +224,127 @@ def test_an_update_starts_what_does_not_run(site: Site) -> None:
     assert update.wait(30) == 0
     assert free_units(site.here) == 4
     assert site.pid("next") is None
+
+
+# One port 443 for the page and for TURN
+
+
+@dataclass(frozen=True)
+class Front:
+    """HAProxy before Caddy and coturn, with the files that deploy them."""
+
+    port: int
+    roots: Path
+    log: Path
+    """Of Caddy's accesses."""
+
+    async def tls(
+        self, name: str, roots: Path | None = None
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to ``name`` from 127.0.0.5, as soon as its certificate is a good one."""
+        where: dict[str, Any] = {"server_hostname": name, "local_addr": ("127.0.0.5", 0)}
+        async with asyncio.timeout(30):
+            while True:
+                try:
+                    context = ssl.create_default_context(cafile=roots or self.roots)
+                    return await asyncio.open_connection("127.0.0.1", self.port, ssl=context, **where)
+                except (OSError, ssl.SSLError):
+                    await asyncio.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
+    folder = tmp_path_factory.mktemp("front")
+    port, plain, tls = free_port(), free_port(), free_port()
+    environment = os.environ | {
+        "DOMAIN": "voice.localhost",
+        "TURN_DOMAIN": "turn.voice.localhost",
+        "FRONT_PORT": str(port),
+        "HTTP_PORT": str(free_port()),
+        "HTTPS_PORT": str(free_port()),
+        "TURN_TLS_PORT": str(tls),
+        "UPSTREAM": f"127.0.0.1:{free_port()}",
+        "HOME": str(folder),
+        "XDG_DATA_HOME": str(folder),
+        "XDG_CONFIG_HOME": str(folder),
+        "CADDY_ADMIN": f"127.0.0.1:{free_port()}",
+        "CERTIFICATES": str(folder / "caddy" / "certificates"),
+        "COPY": str(folder / "copy"),
+        "EVERY": "0.2",
+        "DUOLOGUE_TURN_SECRET": "a-secret-of-sixteen-letters",
+    }
+    urls = f"turn:turn.voice.localhost:{plain},turns:turn.voice.localhost:443"
+    configure = ["turn", "config", "--show-secret", "--turn-url", urls, "--tls-port", str(tls)]
+    configure += ["--relay-ip", "127.0.0.1", "--peer", "127.0.0.1"]
+    made = subprocess.run(
+        [sys.executable, "-m", "server", *configure],
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    configuration = folder / "turnserver.conf"
+    configuration.write_text(made.stdout + f"userdb={folder}/turndb\npidfile={folder}/turn.pid\n")
+    start = [ROOT / "deploy/coturn/start", configuration, "turn.voice.localhost"]
+    haproxy = ["/usr/sbin/haproxy", "-f", ROOT / "deploy/front/haproxy.cfg"]
+    log = folder / "caddy.log"
+    with (
+        running(start, environment, folder / "coturn.log"),
+        running(haproxy, environment, folder / "front.log"),
+    ):
+        roots = folder / "caddy/pki/authorities/local/root.crt"
+        with running([CADDY, "run", "--config", ROOT / "deploy/caddy/Caddyfile"], environment, log):
+            yield Front(port, roots, log)
+
+
+@contextmanager
+def running(command: list[Any], environment: dict[str, str], log: Path) -> Iterator[None]:
+    with log.open("w") as output:
+        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+ALLOCATE = bytes.fromhex("000300082112a442") + b"twelve bytes" + bytes.fromhex("0019000411000000")
+
+
+async def asks_for_a_login(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """It is a TURN server: an Allocate without a login gets the error response to Allocate."""
+    writer.write(ALLOCATE)
+    header = await asyncio.wait_for(reader.readexactly(20), 10)
+    assert header[:2] == bytes.fromhex("0113")
+    assert header[8:] == b"twelve bytes"
+    await asyncio.wait_for(reader.readexactly(int.from_bytes(header[2:4])), 10)
+
+
+async def test_one_port_leads_to_the_page_and_to_turn_each_with_its_own_certificate(front: Front) -> None:
+    reader, writer = await front.tls("voice.localhost")
+    writer.write(b"GET / HTTP/1.1\r\nHost: voice.localhost\r\nConnection: close\r\n\r\n")
+    assert (await reader.readline()).startswith(b"HTTP/1.1 502")  # Caddy, with no server behind it
+    writer.close()
+    assert '"remote_ip":"127.0.0.5"' in front.log.read_text()
+
+    reader, writer = await front.tls("turn.voice.localhost")
+    assert writer.get_extra_info("peercert")["subjectAltName"] == (("DNS", "turn.voice.localhost"),)
+    await asks_for_a_login(reader, writer)
+    writer.close()
+
+
+async def test_a_renewed_certificate_is_taken_over_and_cuts_nobody_off(front: Front) -> None:
+    reader, writer = await front.tls("turn.voice.localhost")
+    await asks_for_a_login(reader, writer)
+    certificate = front.log.parent / "caddy/certificates/local/turn.voice.localhost/turn.voice.localhost.crt"
+    new = front.log.parent / "renewed"
+    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    make += ["-subj", "/CN=turn", "-addext", "subjectAltName=DNS:turn.voice.localhost", "-days", "2"]
+    made = await asyncio.create_subprocess_exec(*make, "-keyout", f"{new}.key", "-out", f"{new}.crt")
+    assert await made.wait() == 0
+    os.replace(f"{new}.key", certificate.with_suffix(".key"))
+    os.replace(f"{new}.crt", certificate)
+    _, other = await front.tls("turn.voice.localhost", roots=certificate)
+    other.close()
+    await asks_for_a_login(reader, writer)
+    writer.close()

@@ -79,6 +79,12 @@ def test_the_configuration_listens_only_to_what_the_urls_name() -> None:
     assert not [line for line in conf(UDP) if line.startswith(("cert", "tls-"))]
 
 
+def test_a_proxy_in_front_may_take_the_port_for_tls() -> None:
+    lines = set(conf(tls_port=5349, relay=("203.0.113.9",), bind=True))
+    assert "tls-listening-port=5349" in lines
+    assert {"listening-ip=203.0.113.9", "listening-ip=127.0.0.1"} <= lines
+
+
 @pytest.mark.parametrize(
     "line",
     [
