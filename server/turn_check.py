@@ -13,7 +13,7 @@ from typing import Any
 from aioice import stun, turn
 
 from server.ice import IceServer
-from server.turn import parse_turn_url
+from server.turn import Turn, parse_turn_url
 
 TIMEOUT = 5.0
 AGAIN = 0.2
@@ -26,6 +26,10 @@ Address = tuple[str, int]
 
 class CheckFailed(Exception):
     """Something is not as a call needs it. ``str(error)`` says what, in a few words."""
+
+
+class Unsafe(CheckFailed):
+    """It does more than a call needs."""
 
 
 class _End(asyncio.DatagramProtocol):
@@ -50,6 +54,34 @@ class _End(asyncio.DatagramProtocol):
     def address(self) -> Address:
         host, port = self.transport.get_extra_info("sockname")[:2]
         return host, port
+
+
+async def tried(server: IceServer, turn: Turn, public_ip: str) -> AsyncIterator[str]:
+    """Try one of the servers of ``turn`` as calls would, and say what works, in a few words each.
+
+    ``public_ip``: address of this machine, if another than it knows. Raises CheckFailed and OSError.
+    """
+    if turn.serves_server:
+        took = await to_another_relay(server)
+        yield f"from relay to relay and back in {took * 1000:.0f} ms"
+    if turn.serves_callers:
+        yield await _from_the_relay_to_here(server, turn, public_ip)
+    open_to = [peer for peer in FORBIDDEN if not await refuses(server, peer)]
+    if open_to:
+        raise Unsafe(f"it relays to {', '.join(open_to)}")
+    yield f"refuses to relay to {', '.join(FORBIDDEN)}"
+
+
+async def _from_the_relay_to_here(server: IceServer, turn: Turn, public_ip: str) -> str:
+    """Behind a NAT this machine cannot be reached, and need not be if it takes relays itself."""
+    here = public_ip or address_towards(parse_turn_url(server.url)[0])
+    try:
+        took = await to_this_machine(server, here)
+    except CheckFailed as error:
+        if not turn.serves_server:
+            raise
+        return f"this machine is reached through a relay of its own only: {error}"
+    return f"from the relay to {here} and back in {took * 1000:.0f} ms"
 
 
 async def to_this_machine(server: IceServer, address: str) -> float:

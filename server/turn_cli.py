@@ -17,14 +17,7 @@ from server.ice import IceServer
 from server.settings import Settings
 from server.settings_sources import SettingsError, load_settings
 from server.turn import CERTIFICATE, KEY, Coturn, Turn, parse_turn_url, turnserver_conf
-from server.turn_check import (
-    FORBIDDEN,
-    CheckFailed,
-    address_towards,
-    refuses,
-    to_another_relay,
-    to_this_machine,
-)
+from server.turn_check import CheckFailed, Unsafe, tried
 
 
 def add_turn_command(commands: Any) -> None:
@@ -111,32 +104,12 @@ async def _check_all(settings: Settings, turn: Turn) -> int:
 
 async def _check_one(server: IceServer, turn: Turn, public_ip: str) -> bool:
     try:
-        if turn.serves_server:
-            took = await to_another_relay(server)
-            _say(f"{server.url}: from relay to relay and back in {took * 1000:.0f} ms")
-        if turn.serves_callers:
-            await _pass_to_this_machine(server, turn, public_ip)
-        open_to = [peer for peer in FORBIDDEN if not await refuses(server, peer)]
+        async for said in tried(server, turn, public_ip):
+            _say(f"{server.url}: {said}")
     except (CheckFailed, OSError) as error:
-        _say(f"{server.url}: FAILED: {error}")
+        _say(f"{server.url}: {'UNSAFE' if isinstance(error, Unsafe) else 'FAILED'}: {error}")
         return False
-    if open_to:
-        _say(f"{server.url}: UNSAFE: it relays to {', '.join(open_to)}")
-        return False
-    _say(f"{server.url}: refuses to relay to {', '.join(FORBIDDEN)}")
     return True
-
-
-async def _pass_to_this_machine(server: IceServer, turn: Turn, public_ip: str) -> None:
-    """Behind a NAT this machine cannot be reached, and need not be if it takes relays itself."""
-    here = public_ip or address_towards(parse_turn_url(server.url)[0])
-    try:
-        took = await to_this_machine(server, here)
-        _say(f"{server.url}: from the relay to {here} and back in {took * 1000:.0f} ms")
-    except CheckFailed as error:
-        if not turn.serves_server:
-            raise
-        _say(f"{server.url}: this machine is reached through a relay of its own only: {error}")
 
 
 def _settings(args: argparse.Namespace) -> tuple[Settings, Turn]:

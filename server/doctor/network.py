@@ -16,8 +16,11 @@ from server.doctor.finding import Finding
 from server.ice import NO_ANSWER, PROBE_TIMEOUT, IceServer, ask
 from server.running import CannotListen, address, listen
 from server.settings import Settings
+from server.turn import Turn
+from server.turn_check import CheckFailed, tried
 
 TIMEOUT_S = 2.0
+TURN_FIX = "see its log, ports and clock; turn/README.md tells how to set it up"
 OUTSIDE = "set --public-ip to the address that the machine has outside"
 
 
@@ -84,7 +87,8 @@ def public_address(settings: Settings, addresses: Sequence[str], public: bool) -
     reachable = [host for host in addresses if ipaddress.ip_address(host).is_global]
     if reachable:
         return Finding(check, f"{', '.join(reachable)}, of this machine")
-    if public and not any(server.url.startswith("turn") for server in settings.ice_servers):
+    relays = settings.turn_url or any(server.url.startswith("turn") for server in settings.ice_servers)
+    if public and not relays:
         said = "this machine has private ones only, so callers get no sound"
         return Finding(check, said, f"{OUTSIDE}, or use TURN")
     return Finding(check, "none, which is enough for callers in this network")
@@ -92,10 +96,20 @@ def public_address(settings: Settings, addresses: Sequence[str], public: bool) -
 
 async def ice_servers(settings: Settings) -> AsyncIterator[Finding]:
     """Whether each STUN and TURN server gives what a call would ask of it; all are asked at once."""
-    if not settings.ice_servers:
+    turn = settings.turn
+    relays = [_turn(server, turn, settings.public_ip) for server in turn.servers("doctor")] if turn else []
+    if not settings.ice_servers and not relays:
         yield Finding("ice servers", "none; callers behind strict firewalls need TURN")
-    for finding in await asyncio.gather(*map(_ice_server, settings.ice_servers)):
+    for finding in await asyncio.gather(*map(_ice_server, settings.ice_servers), *relays):
         yield finding
+
+
+async def _turn(server: IceServer, turn: Turn, public_ip: str) -> Finding:
+    """Whether it relays what a call would have it relay, and nothing else."""
+    try:
+        return Finding(server.url, "; ".join([said async for said in tried(server, turn, public_ip)]))
+    except (CheckFailed, OSError) as error:
+        return Finding(server.url, str(error), TURN_FIX)
 
 
 async def _ice_server(server: IceServer) -> Finding:

@@ -250,6 +250,12 @@ def test_the_check_tells_what_is_wrong(lab: Lab) -> None:
         lab.environment["DUOLOGUE_TURN_SECRET"] = SECRET
 
 
+def test_the_doctor_tries_each_relay_as_calls_would(lab: Lab) -> None:
+    report = lab.duologue(lab.net.server, "doctor", *SCRIPTED, *turn_flags(RELAY, *KINDS, relay_for="both"))
+    for url in urls(RELAY).values():
+        assert f"ok     {url}: from relay to relay and back in " in report
+
+
 def test_callers_with_a_login_talk_over_udp_tcp_and_tls(lab: Lab) -> None:
     calls = lab.caller("calls", url=web(BOTH), urls=urls(RELAY))
     assert list(calls) == list(KINDS)

@@ -272,6 +272,15 @@ async def test_a_turn_server_that_refuses_the_login_is_wrong() -> None:
     assert said(found).startswith(f"WRONG  turn:127.0.0.1:{port}: it refuses the login")
 
 
+async def test_a_relay_that_shares_no_secret_with_this_server_is_wrong() -> None:
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_datagram_endpoint(RefusingTurn, local_addr=("127.0.0.1", 0))
+    url = f"turn:127.0.0.1:{transport.get_extra_info('sockname')[1]}"
+    (found,) = await asked(Settings(turn_secret="sixteen-letters!", turn_url=(url,)))
+    transport.close()
+    assert said(found).startswith(f"WRONG  {url}: 401 Unauthorized -> see its log, ports and clock")
+
+
 # A server at its public address
 
 
