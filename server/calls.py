@@ -37,6 +37,7 @@ from server.peer import EndedError, Limits, NoPortError, Peer
 from server.ports import confine
 from server.sdp import OfferError
 from server.turn import Turn
+from units.session import SHUTTING_DOWN
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +89,6 @@ class Calls:
         self._limits = limits
         self._calls: dict[str, _Call] = {}
         self._ending: set[Peer] = set()
-        self._refusing = False
 
     def __len__(self) -> int:
         """Calls that hold a unit."""
@@ -102,8 +102,6 @@ class Calls:
 
     async def create(self, request: web.Request) -> web.Response:
         """Answer an offer: ``application/sdp``, or a form with ``sdp`` and perhaps ``session``."""
-        if self._refusing:
-            raise Refusal(503, "shutting_down", "The server is shutting down.")
         settings = self._secrets.settings(offered_key(request))
         offer, session = await _read_in_time(request)
         peer = self._open(caller_of(request), (*settings, *map(self._secrets.understood, session)))
@@ -132,9 +130,8 @@ class Calls:
             raise Refusal(404, "call_id_not_found", "No session found for the provided call_id", "")
         return call.peer
 
-    async def close_all(self, reason: str = "the server is shutting down") -> None:
-        """Refuse new calls, end those that are there, and wait until nothing is left of them."""
-        self._refusing = True
+    async def close_all(self, reason: str = SHUTTING_DOWN) -> None:
+        """End all calls, and wait until nothing is left of them."""
         for call in list(self._calls.values()):
             call.peer.close(reason)
         await asyncio.gather(*(peer.wait_closed() for peer in list(self._ending)))
