@@ -531,6 +531,21 @@ async def test_a_narrow_phone_scrolls_only_downwards() -> None:
         await expect(page.get_by_test_id("end")).to_be_visible()
 
 
+async def test_on_a_narrow_phone_nothing_lies_over_what_is_in_the_way() -> None:
+    async with opened(viewport={"width": 320, "height": 640}, has_touch=True) as page:
+        await fake(page, "refusals.push({status: 503, code: 'shutting_down', retryAfter: 7})")
+        await page.get_by_test_id("start").click()
+        await problem(page, "server-stopping")
+        assert await page.evaluate("document.documentElement.scrollWidth") <= 320
+        banner = await page.get_by_test_id("problem").bounding_box()
+        below = await page.get_by_test_id("start").bounding_box()
+        assert banner
+        assert below
+        assert below["y"] >= banner["y"] + banner["height"]
+        await page.get_by_role("button", name="Stop waiting").click()
+        await phase(page, "idle")
+
+
 async def test_reduced_motion_runs_no_animation() -> None:
     async with opened(reduced_motion="reduce") as page:
         await started(page)
