@@ -1,6 +1,6 @@
 /** Wires the state, the call and the views. */
 
-import { BACKOFF_MS, VoiceAgentClient } from './call/client.js';
+import { VoiceAgentClient } from './call/client.js';
 import { useKey } from './call/key.js';
 import { LevelMeter } from './call/levels.js';
 import { micObstacle } from './call/mic.js';
@@ -30,6 +30,20 @@ const context = { browser: browserOf(navigator.userAgent), host: location.host }
 const speaker = new Speaker(byId('speaker', HTMLAudioElement), (blocked) =>
   store.dispatch({ type: 'output', blocked, now: performance.now() }),
 );
+
+/** @type {ReturnType<typeof setTimeout>|undefined} */
+let healthDue;
+
+/** Ask the server how it is, and again and again until it is ready. */
+async function watchHealth() {
+  clearTimeout(healthDue);
+  const health = await readHealth();
+  store.dispatch({ type: 'health', health, now: performance.now() });
+  clearTimeout(healthDue);
+  if (health !== 'ready') healthDue = setTimeout(watchHealth, HEALTH_MS);
+  return health;
+}
+
 const client = new VoiceAgentClient({
   dispatch: store.dispatch,
   state: store.get,
@@ -39,6 +53,7 @@ const client = new VoiceAgentClient({
   context,
   // Anew for each call: logins for TURN servers expire.
   iceServers: async () => (await readConfig()).ice_servers,
+  health: watchHealth,
 });
 
 function toggleMute() {
@@ -67,7 +82,7 @@ async function report() {
   return JSON.stringify({ problem: now, phase, version, browser: navigator.userAgent, events, stats: await client.stats() }, null, 2);
 }
 
-const stage = stageView({ tries: BACKOFF_MS.length });
+const stage = stageView();
 const composer = composerView({ onsend: (text) => client.sendText(text) });
 const controls = controlsView({
   onstart: () => void client.start('voice'),
@@ -100,12 +115,6 @@ store.subscribe((state) => {
   if (at === null) return;
   due = setTimeout(() => store.dispatch({ type: 'tick', now: performance.now() }), Math.max(0, at - performance.now()) + 1);
 });
-
-async function watchHealth() {
-  const health = await readHealth();
-  store.dispatch({ type: 'health', health, now: performance.now() });
-  if (health !== 'ready') setTimeout(watchHealth, HEALTH_MS);
-}
 
 const obstacle = 'RTCPeerConnection' in window ? micObstacle() : 'unsupported';
 if (obstacle) store.dispatch({ type: 'block', problem: problem(obstacle, context), now: performance.now() });

@@ -40,7 +40,7 @@ def build_app(
     """
     app = web.Application(middlewares=[api_errors], client_max_size=MAX_BODY_BYTES)
     startup = Startup(pipeline if callable(pipeline) else lambda _: pipeline, announce)
-    setup_startup(app, startup, settings.shutdown_grace_s)
+    setup_startup(app, startup)
     setup_health(app)
     metrics = setup_metrics(app)
     watchers = (metrics.watch, *watchers)

@@ -39,6 +39,7 @@ from server.ports import confine
 from server.sdp import OfferError
 from server.turn import Turn
 from server.watch import Begun, Watcher, watched_by
+from units.session import SHUTTING_DOWN
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +96,6 @@ class Calls:
         self._limits = limits
         self._calls: dict[str, _Call] = {}
         self._ending: set[Peer] = set()
-        self._refusing = False
 
     def __len__(self) -> int:
         """Calls that hold a unit."""
@@ -109,8 +109,6 @@ class Calls:
 
     async def create(self, request: web.Request) -> web.Response:
         """Answer an offer: ``application/sdp``, or a form with ``sdp`` and perhaps ``session``."""
-        if self._refusing:
-            raise Refusal(503, "shutting_down", "The server is shutting down.")
         settings = self._secrets.settings(offered_key(request))
         offer, session = await _read_in_time(request)
         peer = self._open(caller_of(request), (*settings, *map(self._secrets.understood, session)))
@@ -139,9 +137,8 @@ class Calls:
             raise Refusal(404, "call_id_not_found", "No session found for the provided call_id", "")
         return call.peer
 
-    async def close_all(self, reason: str = "the server is shutting down") -> None:
-        """Refuse new calls, end those that are there, and wait until nothing is left of them."""
-        self._refusing = True
+    async def close_all(self, reason: str = SHUTTING_DOWN) -> None:
+        """End all calls, and wait until nothing is left of them."""
         for call in list(self._calls.values()):
             call.peer.close(reason)
         await asyncio.gather(*(peer.wait_closed() for peer in list(self._ending)))

@@ -50,6 +50,11 @@ class EventChannel:
         """Whether the peer has made its channel."""
         return self._channel is not None
 
+    @property
+    def connected(self) -> bool:
+        """Whether events reach the peer, or never will."""
+        return self.attached or self.max_message_size is None
+
     def send(self, event: Event) -> None:
         """Send an event, or keep it until there is a channel. One JSON text per message."""
         if self.max_message_size is None:

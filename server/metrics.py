@@ -19,6 +19,7 @@ from server.media import Media
 from server.startup import STARTUP, Phase, Startup
 from server.watch import Begun
 from units import Observer, UnitState, Worked
+from units.session import SHUTTING_DOWN
 
 ENDINGS = {
     "hung up": "hung_up",
@@ -34,8 +35,7 @@ ENDINGS = {
     "the client does not read its events": "not_reading",
     "wrong settings": "wrong_settings",
     "session expired": "expired",
-    "the server is shutting down": "shutdown",
-    "the server is stopping": "shutdown",
+    SHUTTING_DOWN: "shutdown",
 }
 """Label of each reason for which sessions end; any other is a failure."""
 

@@ -13,7 +13,7 @@ import sys
 from aiohttp import web
 
 from server.settings import Settings
-from server.startup import STARTUP, Phase
+from server.startup import STARTUP, Phase, Startup
 
 
 class CannotListen(Exception):
@@ -26,18 +26,23 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
+CLOSE_S = 5.0
+"""For the requests that are left to end, once no call is."""
+
+
 async def run(app: web.Application, settings: Settings) -> None:
-    """Serve ``app`` until SIGTERM or SIGINT; a second one ends the process at once.
+    """Serve ``app`` until SIGTERM or SIGINT, then let calls finish; a second one ends the process at once.
 
     Raises CannotListen, and EngineUnavailable or whatever else kept the models from loading.
     """
     with listen(settings.host, settings.port) as listening:
-        stop = on_signals(settings.shutdown_grace_s)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=settings.shutdown_grace_s)
+        stop = on_signals()
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSE_S)
         await runner.setup()
         try:
             await web.SockSite(runner, listening).start()
             await _serve(app, stop, settings.host, listening.getsockname()[1])
+            await let_finish(app[STARTUP], settings.grace)
         finally:
             await runner.cleanup()
 
@@ -55,6 +60,18 @@ async def _serve(app: web.Application, stop: asyncio.Event, host: str, port: int
         if not is_local(host):
             say("Other machines need https in front of it: browsers give pages the microphone only there.")
     await stopping
+
+
+async def let_finish(startup: Startup, grace_s: float) -> None:
+    """Refuse new calls, and serve the others on until they are over or the time is; whatever is left is
+    ended with the application."""
+    startup.phase = Phase.STOPPING
+    pool = startup.pipeline.pool if startup.pipeline is not None else None
+    left = 0 if pool is None else pool.wind_down()
+    finish = f"{left} {'call gets' if left == 1 else 'calls get'} up to {grace_s:g} s to finish"
+    say(f"Stopping{f': {finish}' if left else ''}. Once more to stop at once.")
+    if pool is not None:
+        await pool.wait_unused(grace_s)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -96,14 +113,13 @@ def is_local(host: str) -> bool:
         return host == "localhost"
 
 
-def on_signals(grace_s: float) -> asyncio.Event:
+def on_signals() -> asyncio.Event:
     """An event that the first SIGINT or SIGTERM sets; the second ends the process."""
     stop = asyncio.Event()
 
     def received(number: int) -> None:
         if stop.is_set():
             os._exit(128 + number)
-        say(f"Stopping; calls end now, engines get up to {grace_s:g} s to finish. Once more to stop at once.")
         stop.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -74,13 +74,13 @@ class Settings(BaseSettings):
         ge=1,
         le=1000,
     )
-    shutdown_grace_s: float = _in(
+    grace: float = _in(
         "Server",
-        5.0,
-        "Seconds that engines and stage threads get to finish when the server is stopped; "
-        "calls are ended at once.",
+        20.0,
+        "Seconds that calls get to finish what is being said when the server is stopped; those in which "
+        "nothing is going on end at once.",
         ge=0,
-        le=300,
+        le=3600,
     )
     log_level: LogLevel = _in("Server", "info", "How much to log: debug, info, warning or error.")
 

@@ -36,6 +36,7 @@ from server.peer import Session
 from server.watch import Begun, Watcher, watched_by
 from units.realtime.errors import ProtocolError
 from units.realtime.sound import pieces
+from units.session import SHUTTING_DOWN
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +140,6 @@ class Sockets:
         self._secrets = secrets
         self._calls = calls
         self._open: set[Session] = set()
-        self._refusing = False
 
     def __len__(self) -> int:
         return len(self._open)
@@ -148,8 +148,6 @@ class Sockets:
         """One session, from the handshake to its end."""
         if request.headers.get("Upgrade", "").lower() != "websocket":
             raise Refusal(426, "upgrade_required", "Connect with a WebSocket, or POST an SDP offer.")
-        if self._refusing:
-            raise Refusal(503, "shutting_down", "The server is shutting down.")
         try:
             settings = self._settings(request)
         except Refusal as refusal:
@@ -203,9 +201,8 @@ class Sockets:
         finally:
             session.leave(transport)
 
-    async def close_all(self, reason: str = "the server is shutting down") -> None:
-        """Refuse new sessions and end those that are there."""
-        self._refusing = True
+    async def close_all(self, reason: str = SHUTTING_DOWN) -> None:
+        """End all sessions."""
         for session in list(self._open):
             session.close(reason)
 
@@ -235,8 +232,7 @@ def setup_sockets(
 
 def _code(reason: str | None) -> int:
     codes = {
-        "the server is shutting down": WSCloseCode.GOING_AWAY,
-        "the server is stopping": WSCloseCode.GOING_AWAY,
+        SHUTTING_DOWN: WSCloseCode.GOING_AWAY,
         "internal error": WSCloseCode.INTERNAL_ERROR,
     }
     return codes.get(reason or "", WSCloseCode.OK)

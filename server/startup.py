@@ -67,7 +67,9 @@ class Startup:
         executor.shutdown(wait=False)
         pipeline = await asyncio.wrap_future(self._loading)
         pipeline.start()
-        self.pipeline, self.phase = pipeline, Phase.READY
+        self.pipeline = pipeline
+        if self.phase is Phase.LOADING:
+            self.phase = Phase.READY
         logger.info("Loaded in %.1f s.", time.monotonic() - began)
 
     def settle(self, task: asyncio.Task[None]) -> None:
@@ -77,10 +79,10 @@ class Startup:
             self.phase = Phase.FAILED
         self.loaded.set()
 
-    async def stop(self, deadline_s: float) -> None:
+    async def stop(self) -> None:
         """Stop the units, if there are any."""
         if self.pipeline is not None:
-            await self.pipeline.stop(deadline_s)
+            await self.pipeline.stop()
 
 
 class LoadedPool:
@@ -90,28 +92,28 @@ class LoadedPool:
         self._startup = startup
 
     def claim(self) -> PipelineUnit:
-        """A free unit. Raises PoolFull, and Refusal while the models are loading."""
+        """A free unit. Raises PoolFull, and Refusal while the models are loading or the server stops."""
         return self._pipeline.pool.claim()
 
     def service_config(self) -> ServiceConfig:
-        """What sessions are like when nobody says anything. Raises Refusal while the models are loading."""
+        """What sessions are like when nobody says anything. Raises Refusal as :meth:`claim` does."""
         return self._pipeline.service_config()
 
     @property
     def _pipeline(self) -> Pipeline:
+        if self._startup.phase is Phase.STOPPING:
+            raise Refusal(503, "shutting_down", "The server is being restarted; try again soon.")
         if self._startup.pipeline is None:
             raise Refusal(503, "model_loading", "The models are still loading; try again soon.")
         return self._startup.pipeline
 
 
 STARTUP = web.AppKey("startup", Startup)
-GRACE_S = web.AppKey("grace_s", float)
 
 
-def setup_startup(app: web.Application, startup: Startup, grace_s: float) -> None:
+def setup_startup(app: web.Application, startup: Startup) -> None:
     """Load when the app starts, and stop the units when it is cleaned up."""
     app[STARTUP] = startup
-    app[GRACE_S] = grace_s
     app.cleanup_ctx.append(_pipeline)
     app.on_shutdown.append(_stopping)
 
@@ -122,7 +124,7 @@ async def _pipeline(app: web.Application) -> AsyncIterator[None]:
     task.add_done_callback(startup.settle)
     yield
     task.cancel()
-    await startup.stop(app[GRACE_S])
+    await startup.stop()
 
 
 async def _stopping(app: web.Application) -> None:

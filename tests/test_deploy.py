@@ -204,6 +204,13 @@ def test_the_update_knows_both_ports() -> None:
     assert f"HERE=${{HERE:-{ports[0]}}} NEXT=${{NEXT:-{ports[1]}}}" in update
 
 
+def test_there_is_time_for_calls_to_finish_before_the_server_is_killed() -> None:
+    longest = Settings().grace + 15
+    assert int(SERVICES["duologue"]["stop_grace_period"].removesuffix("s")) >= longest
+    (waits,) = re.findall(r"monotonic\(\) \+ (\d+)", CONTAINER["lifecycle"]["preStop"]["exec"]["command"][-1])
+    assert POD["terminationGracePeriodSeconds"] - int(waits) >= longest
+
+
 def test_the_second_server_starts_only_when_asked_to() -> None:
     started = [name for name, service in SERVICES.items() if "profiles" not in service]
     assert started == ["duologue", "caddy", "front", "coturn"]

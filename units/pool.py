@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 
@@ -70,6 +71,7 @@ class UnitPool:
         self._slots = [_Slot(build(index)) for index in range(size)]
         self._retired: list[PipelineUnit] = []  # replaced, their other threads perhaps still busy
         self._open = False
+        self._released_one = asyncio.Event()
 
     @property
     def units(self) -> list[PipelineUnit]:
@@ -101,6 +103,27 @@ class UnitPool:
                 return slot.unit
         raise PoolFull("all units are in use" if self._open else "the server is stopping")
 
+    @property
+    def sessions(self) -> list[Session]:
+        """Those that are open."""
+        sessions = (unit.session for unit in self.units)
+        return [session for session in sessions if session is not None and not session.closed]
+
+    def wind_down(self) -> int:
+        """Refuse claims, and have each session end once nothing goes on in it; how many have not ended."""
+        self._open = False
+        for session in self.sessions:
+            session.stop()
+        return len(self.sessions)
+
+    async def wait_unused(self, grace_s: float) -> None:
+        """Wait until no session is open, ``grace_s`` seconds at most."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                while self.sessions:
+                    self._released_one.clear()
+                    await self._released_one.wait()
+
     async def stop(self, deadline_s: float = 5.0) -> list[str]:
         """Refuse claims, close sessions, stop the stages.
 
@@ -127,6 +150,7 @@ class UnitPool:
         unit.start()
 
     def _released(self, slot: _Slot) -> None:
+        self._released_one.set()
         slot.move(UnitState.DRAINING)
         loop = asyncio.get_running_loop()
         slot.timer = loop.call_later(self._quarantine_after, slot.move, UnitState.QUARANTINED)

@@ -43,6 +43,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+SHUTTING_DOWN = "the server is shutting down"
+"""Why a session was closed that did nothing wrong."""
+LAST_WORDS_S = 0.5
+"""From when a session could end to its end: the last sound is still on its way, or the client is about to ask
+for what comes next."""
 MOST_UNHEARD = 600
 """Pieces of sound kept for the ears, who are faster than a person speaks; what comes beyond is refused."""
 
@@ -52,6 +57,7 @@ class Transport(Protocol):
 
     Optional: ``plays_audio: bool``, True unless said otherwise. When it is False the client plays the sound
     itself and gets it in events. ``max_message: int``: characters of the longest client event.
+    ``connected: bool``: what is sent reaches the client.
     """
 
     def send(self, event: dict[str, Any]) -> None:
@@ -89,6 +95,8 @@ class Session:
         self._timer: asyncio.TimerHandle | None = None
         self._quiet_since = time.time()  # when the client was last sent something
         self._tool_servers: ToolServers | None = None  # made when they are first needed
+        self._stopping = False
+        self._ending: asyncio.TimerHandle | None = None  # runs while a stopping session may end
 
     def attach(
         self, transport: Transport, settings: Iterable[Any] = (), observers: Iterable[Observer] = ()
@@ -149,14 +157,21 @@ class Session:
             return
         self._run(self.service.receive, envelope)
 
+    def stop(self) -> None:
+        """The server is about to stop: tell the client, and end as soon as nothing is going on."""
+        self._run(self.service.stop)
+        self._stopping = True
+        self._end_if_over()
+
     def close(self, reason: str = "hung up") -> None:
         """Release the unit; it can be claimed again once it has drained."""
         if self.closed:
             return
         self.closed = True
         logger.info("%s closed: %s", self.name, reason)
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._ending):
+            if timer is not None:
+                timer.cancel()
         if self._tool_servers is not None:
             self._tool_servers.close()
         self.unit.release(self)
@@ -176,6 +191,16 @@ class Session:
         except Exception:
             logger.exception("%s failed", self.name)
             self.close("internal error")
+        if self._stopping and not self.closed:
+            if self._ending is not None:
+                self._ending.cancel()
+            self._ending = asyncio.get_running_loop().call_later(LAST_WORDS_S, self._end_if_over)
+
+    def _end_if_over(self) -> None:
+        """Looked at after every step: what ends something is one, and the first event of a new client."""
+        there = all(getattr(transport, "connected", True) for transport in self._transports())
+        if there and not self.service.unfinished:
+            self.close(SHUTTING_DOWN)
 
     def _perform(self, effects: Iterable[Effect]) -> None:
         for effect in effects:

@@ -32,7 +32,7 @@ from units.observe import Observer
 from units.playout import Playout
 from units.realtime.service import RealtimeService, ServiceConfig
 from units.scope import CancelScope
-from units.session import Session, ToolServers, Transport
+from units.session import SHUTTING_DOWN, Session, ToolServers, Transport
 from units.stages.llm import answer
 from units.stages.notifier import notify
 from units.stages.output import GROWING, SENTENCES, Pacing, process
@@ -146,7 +146,7 @@ class PipelineUnit:
     def stop(self) -> None:
         """Close the session and let the stages end. Does not wait; see :meth:`join`."""
         if self.session is not None:
-            self.session.close("the server is stopping")
+            self.session.close(SHUTTING_DOWN)
         for line in (self._ears, self._mouth, self._aside):
             if line is not None:
                 line.stop()

@@ -4,20 +4,19 @@
  */
 
 import { askHeard, silence, typedTurn } from '../core/outgoing.js';
+import { Patience } from '../core/patience.js';
 import { problem } from '../core/problems.js';
 import { replay } from '../core/replay.js';
 import { openingUpdate, updateFor } from '../core/settings.js';
 import { Link } from './link.js';
 import { closeMic, openMic } from './mic.js';
-import { CallError, readHealth } from './signalling.js';
+import { CallError } from './signalling.js';
 import { keepAwake, letSleep } from './wakelock.js';
 
-/** Pauses before each try to reconnect, ms. */
-export const BACKOFF_MS = [500, 1000, 2000, 4000, 8000];
-/** How often a server that is loading is asked again, ms. */
-const LOADING_MS = 2000;
-/** How long to wait for a place when the server does not say, ms. */
-const BUSY_MS = 5000;
+/** What stops a connection, as the server announces it, and the code of that. @type {Record<string, string>} */
+const ENDINGS = { session_expired: 'expired', server_shutting_down: 'server-stopping' };
+/** @type {Partial<Record<import('../core/types.js').Health, string>>} */
+const NOT_READY = { loading: 'server-starting', stopping: 'server-stopping', down: 'server-down' };
 
 /** Phases without a call, nor one on its way. */
 const AT_REST = ['idle', 'blocked', 'ended', 'error'];
@@ -35,6 +34,7 @@ const ON_THE_WAY = ['asking', 'connecting', 'reconnecting'];
  * @property {import('./levels.js').LevelMeter} meter
  * @property {import('../core/redact.js').EventRing} log
  * @property {() => Promise<RTCIceServer[]>} iceServers
+ * @property {() => Promise<import('../core/types.js').Health>} health
  * @property {import('../core/problems.js').Context} context
  */
 
@@ -48,7 +48,9 @@ export class VoiceAgentClient {
   #mic = null;
   /** The conversation on screen goes on in the next connection. */
   #continues = false;
-  #expired = false;
+  /** Why the server is about to end the connection. @type {CallError|null} */
+  #announced = null;
+  #patience = new Patience();
   /** Typed before the call was up. @type {string[]} */
   #unsent = [];
   /** @type {ReturnType<typeof setTimeout>|undefined} */
@@ -72,12 +74,12 @@ export class VoiceAgentClient {
     const { dispatch, speaker, meter, state } = this.#parts;
     this.#teardown();
     const epoch = this.#epoch;
-    this.#continues = state().problem?.code === 'dropped';
-    this.#expired = false;
+    this.#continues = !state().fresh;
+    if (!state().problem?.retryAt) this.#patience = new Patience();
     speaker.unlock();
     meter.resume();
     dispatch({ type: 'start', mode, now: performance.now() });
-    if (mode === 'text' || (await this.#takeMic(epoch))) this.#connect(0);
+    if (mode === 'text' || (await this.#takeMic(epoch))) this.#connect();
   }
 
   hangUp() {
@@ -153,10 +155,10 @@ export class VoiceAgentClient {
     }
   }
 
-  /** @param {number} attempt 0 for the first connection, else which try of reconnecting */
-  #connect(attempt) {
+  #connect() {
     const epoch = ++this.#epoch;
     const { dispatch, iceServers, speaker, meter } = this.#parts;
+    this.#announced = null;
     dispatch({ type: 'connecting', epoch, now: performance.now() });
     const track = this.#mic?.getAudioTracks()[0] ?? null;
     this.#link = new Link(track, {
@@ -166,8 +168,8 @@ export class VoiceAgentClient {
         speaker.attach(stream);
         meter.tap('out', stream);
       },
-      onfail: (error) => this.#failed(error, attempt),
-      onlost: () => (this.#expired ? this.#fail(new CallError('expired', 'session_expired')) : this.#reconnect(1)),
+      onfail: (error) => this.#failed(error),
+      onlost: () => this.#failed(this.#announced ?? new CallError('dropped', 'unannounced')),
     });
     void this.#link.open(iceServers());
   }
@@ -180,7 +182,8 @@ export class VoiceAgentClient {
     const { dispatch, log, meter } = this.#parts;
     const now = performance.now();
     log.add('server', event, now);
-    if (event.type === 'error' && event.error?.code === 'session_expired') this.#expired = true;
+    const ending = event.type === 'error' ? ENDINGS[event.error?.code] : undefined;
+    if (ending) this.#announced = new CallError(ending, event.error.code);
     dispatch({ type: 'server', event, epoch, now, date: Date.now(), loudAt: meter.loudAt });
     if (event.type === 'session.created') this.#connected();
     if (event.type === 'conversation.item.truncated') this.#send(askHeard(event.item_id));
@@ -188,6 +191,7 @@ export class VoiceAgentClient {
 
   #connected() {
     const { settings, rows, epoch } = this.#parts.state();
+    this.#patience = new Patience();
     this.#send(openingUpdate(settings));
     if (this.#continues) this.#send(...replay(rows, epoch));
     this.#continues = true;
@@ -210,58 +214,49 @@ export class VoiceAgentClient {
     }
   }
 
-  /** @param {number} attempt from 1 */
-  #reconnect(attempt) {
+  /**
+   * The call did not come up, or is gone. Where that may help it is tried again once the server is ready,
+   * and the microphone stays ours meanwhile.
+   * @param {CallError} error
+   */
+  #failed(error) {
+    const now = performance.now();
+    const wait = this.#patience.after(error.code, error.retryAfterMs, now);
+    if (!wait) return this.#giveUp(error);
     this.#closeLink();
-    const pause = BACKOFF_MS[attempt - 1];
-    if (pause === undefined) return this.#fail(new CallError('dropped', `${BACKOFF_MS.length} tries`));
-    this.#parts.dispatch({ type: 'dropped', attempt, now: performance.now() });
-    this.#again = setTimeout(() => this.#connect(attempt), pause);
+    const epoch = this.#epoch;
+    this.#tell('wait', new CallError(wait.code, error.detail), now + wait.pauseMs);
+    this.#again = setTimeout(async () => {
+      const health = await this.#parts.health();
+      if (epoch !== this.#epoch) return;
+      const code = NOT_READY[health];
+      if (code) this.#failed(new CallError(code, `the server is ${health}`));
+      else this.#connect();
+    }, wait.pauseMs);
   }
 
-  /**
-   * @param {CallError} error
-   * @param {number} attempt
-   */
-  #failed(error, attempt) {
-    if (attempt > 0) return this.#reconnect(attempt + 1);
-    if (error.code === 'busy') return this.#failAndRetry(error, error.retryAfterMs ?? BUSY_MS);
-    if (error.code === 'server-starting') return this.#failAndRetry(error, LOADING_MS);
-    this.#fail(error);
+  /** @param {CallError} error */
+  #giveUp(error) {
+    const lost = this.#parts.state().phase === 'reconnecting' && error.code !== 'auth';
+    this.#fail(lost ? new CallError('dropped', error.detail) : error);
   }
 
   /** @param {CallError} error */
   #fail(error) {
     this.#teardown();
-    this.#show(error, null);
+    this.#tell('fail', error, null);
   }
 
   /**
-   * Say what is in the way, and try again by itself: the microphone stays ours meanwhile.
-   * @param {CallError} error
-   * @param {number} waitMs
-   */
-  #failAndRetry(error, waitMs) {
-    this.#closeLink();
-    const epoch = this.#epoch;
-    this.#show(error, performance.now() + waitMs);
-    this.#again = setTimeout(async () => {
-      const loading = error.code === 'server-starting' && (await readHealth()) === 'loading';
-      if (epoch !== this.#epoch) return;
-      if (loading) this.#failAndRetry(error, LOADING_MS);
-      else this.#connect(0);
-    }, waitMs);
-  }
-
-  /**
+   * @param {'wait'|'fail'} type
    * @param {CallError} error
    * @param {number|null} retryAt
    */
-  #show({ code, detail }, retryAt) {
+  #tell(type, { code, detail }, retryAt) {
     const { context, dispatch, log } = this.#parts;
     const now = performance.now();
     log.add('page', { type: 'problem', code, detail }, now);
-    dispatch({ type: 'fail', problem: problem(code, { ...context, detail, retryAt }), now });
+    dispatch({ type, problem: problem(code, { ...context, detail, retryAt }), now });
   }
 
   #closeLink() {

@@ -70,7 +70,8 @@ export async function readHealth() {
     const response = await fetch('readyz', { cache: 'no-store', signal: AbortSignal.timeout(4000) });
     if (response.ok) return 'ready';
     if (response.status === 404) return 'unknown';
-    return response.status === 503 ? 'loading' : 'down';
+    const { status } = await response.json();
+    return status === 'loading' || status === 'stopping' ? status : 'down';
   } catch {
     return 'down';
   }

@@ -60,14 +60,22 @@ const STEP_WORDS = {
   session: 'Waiting for the assistant',
 };
 
+const UPDATING = { title: 'The server is being updated', hint: 'Your call goes on by itself in a moment.' };
+
+/** While a call that was up waits to go on, by what it waits for. @type {Record<string, {title: string, hint: string}>} */
+const WAITING_WORDS = {
+  'server-stopping': UPDATING,
+  'server-starting': UPDATING,
+  busy: { title: 'All places are taken', hint: 'Your call goes on as soon as one is free.' },
+};
+
 /**
  * The state in words: a short headline and one quiet line under it.
  * @param {State} state
  * @param {number} now
- * @param {number} tries how often reconnecting is tried
  * @returns {{title: string, hint: string}}
  */
-export function phaseWords(state, now, tries) {
+export function phaseWords(state, now) {
   const text = state.mode === 'text';
   const slow = now - state.phaseAt > 3000;
   switch (state.phase) {
@@ -98,7 +106,7 @@ export function phaseWords(state, now, tries) {
     case 'interrupted':
       return { title: 'Stopped', hint: 'Go on.' };
     case 'reconnecting':
-      return { title: 'Connection lost', hint: `Trying again (${state.attempt} of ${tries})…` };
+      return WAITING_WORDS[state.waitingFor] ?? { title: 'Connection lost', hint: 'Trying again…' };
     case 'error':
       if (state.problem?.retryAt) return { title: 'Waiting', hint: 'The call begins by itself.' };
       return { title: 'Something is in the way', hint: 'See the note for a way out.' };

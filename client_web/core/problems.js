@@ -101,9 +101,10 @@ const TABLE = {
     labels: { retry: 'Check now', leave: 'Stop waiting' },
   },
   'server-stopping': {
-    title: 'The server is shutting down',
-    cause: 'It takes no new calls. Try again when it is back.',
+    title: 'The server is being updated',
+    cause: 'The call begins by itself in a moment.',
     actions: ['retry', 'leave'],
+    labels: { retry: 'Try now', leave: 'Stop waiting' },
   },
   busy: {
     title: 'All places are taken',
@@ -143,7 +144,7 @@ const TABLE = {
   },
   dropped: {
     title: 'The connection was lost',
-    cause: 'It was tried again five times. What was said stays on this page.',
+    cause: 'The server did not come back within three minutes. What was said stays on this page.',
     actions: ['retry', 'leave'],
   },
   expired: {
@@ -219,8 +220,9 @@ export function httpCode(status, errorCode) {
   if (status === 401 || (status === 403 && errorCode !== 'origin_not_allowed')) return 'auth';
   if (status === 503 && STARTING.test(errorCode)) return 'server-starting';
   if (status === 503 && STOPPING.test(errorCode)) return 'server-stopping';
-  if (status === 503 || status === 429) return 'busy';
-  if (status === 502 || status === 504) return 'server-down';
+  if (status === 429 || (status === 503 && errorCode)) return 'busy';
+  // A proxy without a server behind it.
+  if ([502, 503, 504].includes(status)) return 'server-down';
   return 'server-http';
 }
 

@@ -34,7 +34,7 @@ export function initialState(settings) {
     health: 'unknown',
     epoch: 0,
     step: 'offer',
-    attempt: 0,
+    waitingFor: '',
     fresh: true,
     callAt: null,
     callMs: null,
@@ -72,8 +72,7 @@ export function reduce(state, action) {
   switch (action.type) {
     case 'start': {
       const next = move(state, action.mode === 'text' ? 'startText' : 'start', now);
-      const fresh = state.problem?.code !== 'dropped';
-      return { ...next, fresh, mode: action.mode, mic: 'none', problem: null, callAt: null, callMs: null, step: 'offer', attempt: 0 };
+      return { ...next, mode: action.mode, mic: 'none', problem: null, callAt: null, callMs: null, step: 'offer' };
     }
     case 'block':
       return { ...move(state, 'block', now), problem: action.problem };
@@ -103,12 +102,14 @@ export function reduce(state, action) {
       return { ...state, outputBlocked: action.blocked };
     case 'health':
       return { ...state, health: action.health };
-    case 'dropped':
-      return { ...move(endCall(state, now), 'dropped', now), attempt: action.attempt, step: 'offer' };
-    case 'fail':
-      return { ...move(finishCall(endCall(state, now), now), 'fail', now), problem: action.problem, mic: action.problem.retryAt ? state.mic : 'none' };
+    case 'wait':
+      return wait(state, action.problem, now);
+    case 'fail': {
+      const fresh = state.fresh || LIVE.includes(state.phase);
+      return { ...move(finishCall(endCall(state, now), now), 'fail', now), problem: action.problem, fresh, mic: 'none' };
+    }
     case 'hangUp':
-      return { ...move(finishCall(endCall(state, now), now), 'hangUp', now), problem: null, mic: 'none', outputBlocked: false };
+      return { ...move(finishCall(endCall(state, now), now), 'hangUp', now), problem: null, fresh: true, mic: 'none', outputBlocked: false };
     case 'settings':
       return { ...state, settings: { ...state.settings, ...action.patch } };
     case 'dismiss':
@@ -171,6 +172,20 @@ function firstSound(state, now) {
   const index = state.rows.findIndex((row) => row.role === 'assistant' && row.responseId === playing.responseId);
   const rows = state.rows.map((row, at) => (at === index ? { ...row, firstSoundMs: ms } : row));
   return { ...next, rows, turnEndAt: null, latenciesMs: [...state.latenciesMs, ms].slice(-20) };
+}
+
+/**
+ * The call is tried again by itself. One that was up goes on then, and is still on the stage meanwhile.
+ * @param {State} state
+ * @param {import('./types.js').Problem} problem
+ * @param {number} now
+ * @returns {State}
+ */
+function wait(state, problem, now) {
+  const ended = { ...endCall(state, now), step: /** @type {const} */ ('offer') };
+  const wasUp = LIVE.includes(state.phase) || state.phase === 'reconnecting';
+  if (wasUp) return { ...move(ended, 'dropped', now), waitingFor: problem.code };
+  return { ...move(ended, 'fail', now), problem };
 }
 
 /**

@@ -21,7 +21,7 @@
 /** @typedef {'voice'|'text'} Mode */
 /** @typedef {'none'|'live'|'muted'|'lost'} Mic */
 /** @typedef {'offer'|'network'|'channel'|'session'} Step the leg of connecting that is under way */
-/** @typedef {'unknown'|'ready'|'loading'|'down'} Health */
+/** @typedef {'unknown'|'ready'|'loading'|'stopping'|'down'} Health */
 
 /**
  * @typedef {'sending'|'transcribing'|'streaming'|'done'|'interrupted'|'stopped'|'incomplete'|'failed'} RowStatus
@@ -90,8 +90,8 @@
  * @property {Health} health
  * @property {number} epoch
  * @property {Step} step
- * @property {number} attempt of reconnecting, from 1
- * @property {boolean} fresh this call does not continue the conversation on screen
+ * @property {string} waitingFor why the call is not up again yet, a code of `problems.js`
+ * @property {boolean} fresh the next connection does not continue the conversation on screen
  * @property {number|null} callAt when the call was connected
  * @property {number|null} callMs how long the last call took
  * @property {{id: string, model: string, voice: string}|null} session
@@ -125,7 +125,7 @@
  *   | {type: 'mic', mic: Mic, now: number}
  *   | {type: 'output', blocked: boolean, now: number}
  *   | {type: 'health', health: Health, now: number}
- *   | {type: 'dropped', attempt: number, now: number}
+ *   | {type: 'wait', problem: Problem, now: number}
  *   | {type: 'fail', problem: Problem, now: number}
  *   | {type: 'hangUp', now: number}
  *   | {type: 'settings', patch: Partial<Settings>, now: number}

@@ -14,12 +14,13 @@ import { cutPlaying, move } from './steps.js';
 /** @typedef {import('./types.js').WireEvent} WireEvent */
 /** @typedef {{event: WireEvent, epoch: number, now: number, date: number, loudAt: number|null}} Arrival */
 
-/** Errors that only say that a cancel or clear came too late. */
+/** Errors that nobody need read: a cancel or clear that came too late, and what the call itself sees to. */
 const HARMLESS = new Set([
   'response_cancel_not_active',
   'conversation_already_has_active_response',
   'input_audio_buffer_commit_empty',
   'item_retrieve_invalid_item_id',
+  'server_shutting_down',
 ]);
 
 /** @type {Record<string, (state: State, arrival: Arrival) => State>} */
@@ -29,7 +30,7 @@ const HANDLERS = {
     rows: state.fresh ? withDivider(state.rows, epoch) : state.rows,
     fresh: false,
     callAt: state.callAt ?? now,
-    attempt: 0,
+    waitingFor: '',
     session: sessionOf(event),
   }),
   'session.updated': (state, { event }) => ({ ...state, session: sessionOf(event) }),

@@ -3,9 +3,13 @@
  * alert only of what stops the call. Streaming text never goes here.
  */
 
+import { phaseWords } from '../core/phase.js';
 import { byId } from './dom.js';
 
 /** @typedef {import('../core/types.js').State} State */
+
+/** @param {{title: string, hint: string}} words */
+const spoken = ({ title, hint }) => `${title}. ${hint}`;
 
 /** Least time between two polite remarks, ms. */
 const GAP_MS = 1500;
@@ -45,7 +49,7 @@ export function announcer() {
     if (state.phase === was.phase) return;
     if (was.phase === 'connecting' && state.phase === 'listening') say('Connected');
     if (was.phase === 'reconnecting' && state.phase === 'listening') say('Connected again');
-    if (state.phase === 'reconnecting') say('Connection lost. Trying again.');
+    if (state.phase === 'reconnecting') say(spoken(phaseWords(state, 0)));
     if (state.phase === 'interrupted') say('Interrupted');
     if (state.phase === 'ended') say('Call ended');
   }

@@ -12,6 +12,7 @@ const HEALTH_WORDS = {
   unknown: 'Looking for the server',
   ready: 'Server ready',
   loading: 'Models are loading',
+  stopping: 'Server is stopping',
   down: 'Server not reachable',
 };
 

@@ -10,8 +10,7 @@ import { Orb } from './orb.js';
 /** The end of a caption that fits the stage, in characters. */
 const TAIL = 170;
 
-/** @param {{tries: number}} options */
-export function stageView({ tries }) {
+export function stageView() {
   const main = /** @type {HTMLElement} */ (document.querySelector('main'));
   const title = byId('state-title', HTMLElement);
   const hint = byId('state-hint', HTMLElement);
@@ -26,7 +25,7 @@ export function stageView({ tries }) {
     setAttribute(main, 'data-phase', state.phase);
     setAttribute(main, 'data-mode', state.mode);
     setAttribute(document.body, 'data-phase', state.phase);
-    const words = phaseWords(state, now, tries);
+    const words = phaseWords(state, now);
     setText(title, words.title);
     setText(hint, words.hint);
     orb.setPhase(state.phase);

@@ -36,11 +36,14 @@ class Served:
 
     def wait_ready(self, timeout: float) -> None:
         """Wait for the line that names the address."""
+        self.url = self.wait_line(READY, timeout).removeprefix(READY)
+
+    def wait_line(self, beginning: str, timeout: float = 20.0) -> str:
+        """The next line that begins like this."""
         while (line := self._news.get(timeout=timeout)) is not None:
-            if line.startswith(READY):
-                self.url = line.removeprefix(READY)
-                return
-        raise AssertionError("the server ended before it was ready:\n" + "\n".join(self.lines))
+            if line.startswith(beginning):
+                return line
+        raise AssertionError(f"the server ended before it said {beginning!r}:\n" + "\n".join(self.lines))
 
     def stop(self, timeout: float = 20.0) -> int:
         """Ask it to stop; its exit code."""
@@ -55,8 +58,9 @@ def serving(
     prefix: Sequence[str] = (),
     program: Sequence[str] = ("-m", "tests.protocol.tapped"),
     environment: Mapping[str, str] = MappingProxyType({}),
+    exits: int = 0,
 ) -> Iterator[Served]:
-    """``duologue serve`` with ``flags`` on a free port, until the block ends. It must then exit with 0.
+    """``duologue serve`` with ``flags`` on a free port, until the block ends. It must exit with ``exits``.
 
     ``prefix`` goes in front of the command, such as ``nsenter`` and its arguments.
     """
@@ -71,7 +75,7 @@ def serving(
     try:
         served.wait_ready(timeout)
         yield served
-        assert served.stop() == 0, "\n".join(served.lines)
+        assert served.stop() == exits, "\n".join(served.lines)
     finally:
         if process.poll() is None:
             process.kill()

@@ -35,6 +35,13 @@ MICROPHONE = "--use-fake-device-for-media-stream"
 GRANTED = "--use-fake-ui-for-media-stream"
 FAKE = client_web_dir() / "tests" / "fakes" / "loopback.js"
 
+STOPPING = {
+    "type": "server_error",
+    "code": "server_shutting_down",
+    "message": "The server is being restarted.",
+    "param": None,
+    "event_id": None,
+}
 REPLY = "It is four degrees in Oslo right now, with light rain until the evening."
 
 
@@ -106,6 +113,12 @@ async def sent(page: Page, *types: str) -> None:
     """Wait until these are the last that reached the server: they travel after the page has shown them."""
     last = f"fakeServer.received.slice(-{len(types)}).map(({{type}}) => type).join()"
     await page.wait_for_function(f"types => {last} === types.join()", arg=list(types), timeout=8000)
+
+
+async def asked_again(page: Page) -> None:
+    """Wait until the page has asked the server something, twice: so it has read the first answer."""
+    before = len(await fake(page, "requests"))
+    await page.wait_for_function("n => fakeServer.requests.length > n", arg=before + 1)
 
 
 async def started(page: Page) -> None:
@@ -299,7 +312,17 @@ async def test_a_permission_given_after_leaving_is_given_back() -> None:
     [
         ("down = true", "server-down", "did not answer"),
         ("refusals.push({status: 503, code: 'pool_full', retryAfter: 7})", "busy", "Trying again in"),
-        ("refusals.push({status: 503, code: 'model_loading'})", "server-starting", "models are loading"),
+        (
+            "refusals.push({status: 503, code: 'model_loading', retryAfter: 7})",
+            "server-starting",
+            "models are loading",
+        ),
+        (
+            "refusals.push({status: 503, code: 'shutting_down', retryAfter: 7})",
+            "server-stopping",
+            "being updated",
+        ),
+        ("refusals.push({status: 502})", "server-down", "did not answer"),
         ("refusals.push({status: 401, code: 'invalid_api_key'})", "auth", "needs a key"),
         ("refusals.push({status: 400, message: 'No audio.'})", "server-http", "refused"),
     ],
@@ -351,7 +374,7 @@ async def test_a_lost_connection_comes_back_with_the_conversation_and_the_mute()
         await page.get_by_test_id("mute").click()
         await fake(page, "drop()")
         await phase(page, "reconnecting")
-        await expect(page.get_by_test_id("hint")).to_have_text("Trying again (1 of 5)…")
+        await expect(page.get_by_test_id("hint")).to_have_text("Trying again…")
         await phase(page, "listening")
         await expect(page.locator("[data-role=user]")).to_have_count(1)
         await expect(page.get_by_test_id("mute")).to_have_attribute("aria-pressed", "true")
@@ -361,16 +384,87 @@ async def test_a_lost_connection_comes_back_with_the_conversation_and_the_mute()
         assert told[0]["item"]["content"] == [{"type": "input_text", "text": "Remember the number seven."}]
 
 
-async def test_a_connection_that_does_not_come_back_ends_in_words_after_five_tries() -> None:
-    async with opened(
-        before="const wait = setTimeout; window.setTimeout = (f, ms) => wait(f, ms / 20);"
-    ) as page:
+QUICK = """
+    const wait = setTimeout, now = performance.now.bind(performance);
+    window.setTimeout = (f, ms) => wait(f, ms / 20);
+    performance.now = () => now() * 20;
+"""
+"""A clock on which three minutes are nine seconds."""
+
+
+async def test_a_connection_that_does_not_come_back_ends_in_words_after_three_minutes() -> None:
+    async with opened(before=QUICK) as page:
         await started(page)
         await fake(page, "down = true")
         await fake(page, "drop()")
-        await problem(page, "dropped")
-        requests = [request for request in await fake(page, "requests") if request["url"].endswith("/calls")]
-        assert len(requests) == 1 + 5
+        await phase(page, "reconnecting")
+        await problem(page, "dropped", limit_s=20)
+        asked = [request["url"] for request in await fake(page, "requests")]
+        assert asked.count("/v1/realtime/calls") == 1
+        assert asked.count("/readyz") > 20
+        await fake(page, "down = false")
+        await page.locator("[data-action=retry]").click()
+        await phase(page, "listening")
+
+
+async def test_a_restart_of_the_server_is_waited_for_and_the_call_goes_on() -> None:
+    async with opened() as page:
+        await started(page)
+        await fake(page, "hear('Remember the number seven.')")
+        reply = await answering(page)
+        await fake(page, f"generated(argument, {REPLY!r})", reply)
+        announcement = {"type": "error", "error": STOPPING}
+        await fake(page, "send(argument)", announcement)
+        await page.wait_for_function("duologue.events.some(({event}) => event.type === 'error')")
+        await phase(page, "assistantSpeaking")
+        await expect(page.get_by_test_id("problem")).to_be_hidden()
+        await fake(page, "played(argument)", reply)
+        await fake(page, "status = 'stopping'")
+        await fake(page, "drop()")
+        await phase(page, "reconnecting")
+        for trouble in ("status = 'stopping'", "down = true", "status = 'loading'; fakeServer.down = false"):
+            await fake(page, trouble)
+            await asked_again(page)
+            await expect(page.get_by_test_id("state")).to_have_text("The server is being updated")
+            await expect(page.get_by_test_id("hint")).to_have_text("Your call goes on by itself in a moment.")
+            await expect(page.get_by_test_id("end")).to_be_visible()
+            await expect(page.get_by_test_id("mute")).to_be_visible()
+        await fake(page, "status = 'ready'")
+        await phase(page, "listening")
+        await sent(page, "conversation.item.create", "conversation.item.create")
+        rows = page.get_by_test_id("transcript").locator("li")
+        await expect(rows).to_have_count(2)
+        await expect(rows.nth(1)).to_contain_text(REPLY)
+        told = [event["item"] for event in (await fake(page, "received"))[-2:]]
+        assert [item["content"][0]["text"] for item in told] == ["Remember the number seven.", REPLY]
+
+
+async def test_a_call_that_waits_for_a_restart_can_be_ended() -> None:
+    async with opened() as page:
+        await started(page)
+        await fake(page, "send(argument)", {"type": "error", "error": STOPPING})
+        await fake(page, "down = true")
+        await fake(page, "drop()")
+        await phase(page, "reconnecting")
+        await page.get_by_test_id("end").click()
+        await phase(page, "ended")
+        await fake(page, "down = false")
+        await expect(page.locator("#health")).to_have_attribute("data-health", "ready", timeout=8000)
+        assert [each["url"] for each in await fake(page, "requests")].count("/v1/realtime/calls") == 1
+
+
+async def test_a_first_call_to_a_server_that_stops_begins_by_itself_on_the_next() -> None:
+    async with opened() as page:
+        await fake(page, "refusals.push({status: 503, code: 'shutting_down'})")
+        await fake(page, "down = false")
+        await page.get_by_test_id("start").click()
+        await problem(page, "server-stopping")
+        await fake(page, "down = true")
+        await asked_again(page)
+        await problem(page, "server-stopping")
+        await fake(page, "down = false")
+        await phase(page, "listening")
+        await expect(page.get_by_test_id("problem")).to_be_hidden()
 
 
 async def test_blocked_sound_is_one_tap_away() -> None:
@@ -435,6 +529,21 @@ async def test_a_narrow_phone_scrolls_only_downwards() -> None:
         await page.locator("#sheet-toggle").click()
         await expect(page.locator("[data-role=assistant]")).to_be_visible()
         await expect(page.get_by_test_id("end")).to_be_visible()
+
+
+async def test_on_a_narrow_phone_nothing_lies_over_what_is_in_the_way() -> None:
+    async with opened(viewport={"width": 320, "height": 640}, has_touch=True) as page:
+        await fake(page, "refusals.push({status: 503, code: 'shutting_down', retryAfter: 7})")
+        await page.get_by_test_id("start").click()
+        await problem(page, "server-stopping")
+        assert await page.evaluate("document.documentElement.scrollWidth") <= 320
+        banner = await page.get_by_test_id("problem").bounding_box()
+        below = await page.get_by_test_id("start").bounding_box()
+        assert banner
+        assert below
+        assert below["y"] >= banner["y"] + banner["height"]
+        await page.get_by_role("button", name="Stop waiting").click()
+        await phase(page, "idle")
 
 
 async def test_reduced_motion_runs_no_animation() -> None:

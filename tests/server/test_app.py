@@ -8,9 +8,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from aiohttp import ClientWebSocketResponse, WSCloseCode
 from aiohttp.test_utils import TestClient, TestServer
 
 from server.app import build_app, client_web_dir
+from server.running import let_finish
 from server.settings import Settings
 from server.startup import STARTUP
 from units import EngineUnavailable, Pipeline, PipelineConfig, build_pipeline
@@ -79,6 +81,60 @@ async def test_while_the_models_load_calls_are_told_to_come_back() -> None:
         status, error = await error_of(response)
         assert (status, error["code"], error["type"]) == (503, "model_loading", "server_error")
         assert int(response.headers["Retry-After"]) > 0
+
+
+CALL = {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": "{}"}
+RESULT = {"type": "function_call_output", "call_id": "call_1", "output": "Sun"}
+
+
+@asynccontextmanager
+async def stopping(client: Client) -> AsyncIterator[ClientWebSocketResponse]:
+    """``client``'s server is to stop while a function is called in a conversation, which is given."""
+    async with client.ws_connect("/v1/realtime") as socket:
+        assert (await socket.receive_json())["type"] == "session.created"
+        await socket.send_json({"type": "conversation.item.create", "item": CALL})
+        while (await socket.receive_json())["type"] != "conversation.item.done":
+            pass
+        finishing = asyncio.create_task(let_finish(client.app[STARTUP], 30))
+        assert (await socket.receive_json())["error"]["code"] == "server_shutting_down"
+        yield socket
+        await socket.send_json({"type": "conversation.item.create", "item": RESULT})
+        await socket.send_json({"type": "response.create", "response": {"output_modalities": ["text"]}})
+        types = [message.json()["type"] async for message in socket]
+        assert types[-2:] == ["response.done", "rate_limits.updated"]
+        assert socket.close_code == WSCloseCode.GOING_AWAY
+    await finishing
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/realtime/calls"),
+        ("GET", "/v1/realtime"),
+        ("POST", "/v1/realtime/client_secrets"),
+        ("POST", "/v1/realtime/sessions"),
+    ],
+)
+async def test_while_it_stops_new_ones_are_told_to_come_back(ready: Client, method: str, path: str) -> None:
+    async with stopping(ready):
+        headers = {"Content-Type": "application/sdp"} if path.endswith("calls") else {}
+        if method == "GET":
+            headers = {"Upgrade": "websocket"}
+        response = await ready.request(method, path, headers=headers)
+        status, error = await error_of(response)
+        assert (status, error["code"], error["type"]) == (503, "shutting_down", "server_error")
+        assert int(response.headers["Retry-After"]) > 0
+
+
+async def test_while_it_stops_it_is_alive_but_not_ready_and_a_conversation_ends_with_its_answer(
+    ready: Client,
+) -> None:
+    async with stopping(ready):
+        assert (await ready.get("/healthz")).status == 200
+        response = await ready.get("/readyz")
+        assert (response.status, await response.json()) == (503, {"status": "stopping"})
+        units = (await (await ready.get("/v1/pool")).json())["units"]
+        assert [unit["state"] for unit in units].count("active") == 1
 
 
 async def test_it_is_ready_once_the_models_are_loaded() -> None:

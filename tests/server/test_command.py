@@ -29,17 +29,6 @@ from server.__main__ import main
 sys.exit(main(sys.argv[1:]))
 """
 
-STOPPING_FOR_EVER = """
-import asyncio
-from server.running import on_signals, say
-async def stop_slowly():
-    stop = on_signals(5)
-    say("running")
-    await stop.wait()
-    await asyncio.Event().wait()
-asyncio.run(stop_slowly())
-"""
-
 
 @contextmanager
 def python(*arguments: str) -> Iterator[subprocess.Popen[str]]:
@@ -74,7 +63,7 @@ def test_a_server_says_where_it_is_and_stops_cleanly_when_told_to() -> None:
         with urlopen(f"{url}/readyz") as response:
             assert json.load(response) == {"status": "ready", "units": 4, "free": 4}
         process.send_signal(signal.SIGTERM)
-        assert line_with(process, "Stopping")
+        assert line_with(process, "Stopping") == "Stopping. Once more to stop at once."
         assert process.wait(20) == 0
 
 
@@ -84,16 +73,6 @@ def test_a_server_can_be_stopped_while_its_models_load() -> None:
         line_with(process, "Loading voice activity: slow")
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
-
-
-@pytest.mark.e2e
-def test_the_second_signal_stops_at_once() -> None:
-    with python("-c", STOPPING_FOR_EVER) as process:
-        line_with(process, "running")
-        process.send_signal(signal.SIGTERM)
-        line_with(process, "Stopping")
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 128 + signal.SIGTERM
 
 
 def test_an_engine_that_cannot_be_loaded_is_one_sentence(

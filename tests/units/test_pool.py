@@ -14,6 +14,7 @@ import pytest_asyncio
 from tests.units.caller import TIMEOUT, Caller, WatchedUnit, scripted
 from tests.units.odd_engines import DyingLLM, GatedLLM
 from units import Engines, PipelineUnit, PoolFull, UnitPool, UnitState, build_unit
+from units.session import SHUTTING_DOWN
 
 MakePool = Callable[..., UnitPool]
 
@@ -152,12 +153,32 @@ async def test_a_unit_that_dies_while_it_drains_is_replaced(new_pool: Callable[.
     assert pool.claim() is not dead
 
 
+async def test_a_pool_that_winds_down_is_unused_once_the_last_session_has_ended(
+    new_pool: Callable[..., WatchedPool],
+) -> None:
+    pool = new_pool(3)
+    idle, talking = Caller(pool.claim()), Caller(pool.claim())  # type: ignore[arg-type]
+    talking.write("hi")
+    assert pool.wind_down() == 1
+    assert (idle.closed, talking.closed) == ([SHUTTING_DOWN], [])
+    with pytest.raises(PoolFull):
+        pool.claim()
+    await pool.wait_unused(0.01)
+    assert pool.sessions == [talking.session]
+    waiting = asyncio.create_task(pool.wait_unused(TIMEOUT))
+    await talking.got("response.done")
+    talking.listen(5_000)
+    await waiting
+    assert talking.closed == [SHUTTING_DOWN]
+    assert pool.sessions == []
+
+
 async def test_stop_closes_the_sessions_and_ends_all_threads() -> None:
     pool = WatchedPool(2, scripted())
     pool.start()
     caller = Caller(pool.claim())  # type: ignore[arg-type]
     assert await pool.stop() == []
-    assert caller.closed == ["the server is stopping"]
+    assert caller.closed == [SHUTTING_DOWN]
 
 
 async def test_stop_names_the_threads_that_are_still_alive() -> None:

@@ -8,11 +8,12 @@ import logging
 import numpy as np
 import pytest
 
-from tests.units.caller import Caller, loud, quiet, scripted
+from tests.units.caller import Caller, Json, loud, quiet, said, scripted
 from tests.units.conftest import UnitFactory
 from tests.units.odd_engines import RememberingLLM
 from units import EngineError, PipelineConfig
 from units.resample import EarResampler
+from units.session import SHUTTING_DOWN
 
 
 class BrokenVad:
@@ -24,6 +25,22 @@ class BrokenVad:
 
     def reset(self) -> None:
         pass
+
+
+class Connecting(Caller):
+    """A client that is told later what it is sent."""
+
+    connected = False
+
+
+class Other:
+    """A client that joins a session."""
+
+    def __init__(self) -> None:
+        self.events: list[Json] = []
+        self.closed: list[str] = []
+        self.send = self.events.append
+        self.close = self.closed.append
 
 
 async def test_a_session_begins_with_session_created(new_unit: UnitFactory) -> None:
@@ -73,6 +90,81 @@ async def test_a_session_in_which_something_is_said_is_kept(new_unit: UnitFactor
     caller.session._on_timer()
     assert caller.closed == []
     await caller.hang_up()
+
+
+async def test_a_session_in_which_nothing_goes_on_ends_as_soon_as_the_server_is_to_stop(
+    new_unit: UnitFactory,
+) -> None:
+    caller = Caller(new_unit())
+    caller.session.stop()
+    assert caller.errors == [("server_shutting_down", None)]
+    assert caller.closed == [SHUTTING_DOWN]
+    await caller.unit.drained()
+
+
+async def test_an_answer_is_heard_to_its_end_before_the_session_ends(new_unit: UnitFactory) -> None:
+    caller = Caller(new_unit())
+    caller.write("[[echo:Wait for this.]]")
+    caller.session.stop()
+    await caller.got("response.done")
+    caller.session._end_if_over()
+    assert caller.closed == []
+    heard = caller.listen(5_000)
+    assert len(heard) == pytest.approx(len("Wait for this.") * 0.06 * 24_000, rel=0.01)
+    assert caller.closed == []
+    await caller.unit.eventually(lambda: caller.closed)
+    assert caller.types.index("error") < caller.types.index("output_audio_buffer.stopped")
+    assert caller.closed == [SHUTTING_DOWN]
+    await caller.unit.drained()
+
+
+async def test_a_turn_that_is_being_said_is_answered_before_the_session_ends(new_unit: UnitFactory) -> None:
+    caller = Caller(new_unit())
+    caller.say(loud(500))
+    await caller.got("input_audio_buffer.speech_started")
+    caller.session.stop()
+    caller.say(quiet(1000))
+    await caller.got("response.done")
+    caller.listen(5_000)
+    await caller.unit.eventually(lambda: caller.closed)
+    await caller.unit.drained()
+
+
+async def test_a_function_that_runs_is_waited_for_and_its_result_answered(new_unit: UnitFactory) -> None:
+    tool = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
+    caller = Caller(new_unit(), {"type": "realtime", "output_modalities": ["text"], "tools": [tool]})
+    caller.write("How is the weather?")
+    await caller.got("response.done")
+    caller.session.stop()
+    caller.session._end_if_over()
+    assert caller.closed == []
+    (call,) = caller.responses[0]["output"]
+    output = {"type": "function_call_output", "call_id": call["call_id"], "output": "Sun"}
+    caller.do("conversation.item.create", item=output)
+    caller.do("response.create")
+    await caller.unit.eventually(lambda: caller.closed)
+    assert said(caller.responses[1]) == "The tool said: Sun."
+    await caller.unit.drained()
+
+
+async def test_a_client_that_is_still_connecting_is_told_first(new_unit: UnitFactory) -> None:
+    caller = Connecting(new_unit())
+    caller.session.stop()
+    assert caller.closed == []
+    caller.connected = True
+    caller.configure()
+    await caller.unit.eventually(lambda: caller.closed)
+    assert caller.types == ["session.created", "error", "session.updated"]
+    await caller.unit.drained()
+
+
+async def test_every_client_of_a_session_is_told_that_the_server_stops(new_unit: UnitFactory) -> None:
+    caller, other = Caller(new_unit()), Other()
+    caller.session.join(other)
+    caller.session.stop()
+    assert [event["type"] for event in other.events] == ["session.created", "error"]
+    assert other.closed == [SHUTTING_DOWN]
+    await caller.unit.drained()
 
 
 async def test_a_fault_of_ours_ends_the_session_and_not_the_unit(

@@ -78,6 +78,15 @@ class Conversation:
         return any(item["type"] == "function_call" and item["call_id"] == call_id for item in self._items)
 
     @property
+    def awaits_result(self) -> bool:
+        """A function was called and has not returned."""
+        ids: dict[str, set[str]] = {"function_call": set(), "function_call_output": set()}
+        for item in self._items:
+            if item["type"] in ids:
+                ids[item["type"]].add(item["call_id"])
+        return not ids["function_call"] <= ids["function_call_output"]
+
+    @property
     def has_sound(self) -> bool:
         """The assistant has spoken."""
         parts = (part for item in self._items for part in item.get("content") or ())

@@ -286,10 +286,21 @@ class RealtimeService:
         error = self._error(ProtocolError("session_expired", message), None)
         return self._perform(iter([error, Close("session expired")]))
 
+    def stop(self) -> list[Effect]:
+        """The server is about to stop; the driver ends the session once nothing is :attr:`unfinished`."""
+        message = "The server is being restarted. This session ends after the answer; connect again."
+        return self.complain(ProtocolError("server_shutting_down", message, type="server_error"))
+
     @property
     def busy(self) -> bool:
-        """Somebody speaks, or something is being made."""
-        return bool(self._responses or self._audible or self._turns.speaking or self._mcp.running)
+        """Somebody speaks, or something is being recognised, made or heard."""
+        speech = self._turns.speaking or self._words_are_missing or self._audible
+        return bool(speech or self._responses or self._deferred or self._mcp.running)
+
+    @property
+    def unfinished(self) -> bool:
+        """The service is busy, or the client owes the model the result of a function."""
+        return self.busy or self.conversation.awaits_result
 
     @property
     def active(self) -> Response | None:

@@ -21,8 +21,8 @@
     hang = false;
     /** The request fails as if nobody listened. */
     down = false;
-    /** @type {number} of readyz */
-    ready = 200;
+    /** As readyz says it. */
+    status = 'ready';
     /** session.created is sent by itself. */
     greets = true;
     /** Everything typed is answered by itself. */
@@ -47,11 +47,11 @@
       const url = new URL(String(input instanceof Request ? input.url : input), document.baseURI);
       const method = init.method ?? 'GET';
       this.requests.push({ url: url.pathname, method });
-      if (url.pathname.endsWith('/readyz')) return json(this.ready, { status: this.ready === 200 ? 'ready' : 'loading' });
+      if (this.down && !url.pathname.endsWith('/hangup')) throw new TypeError('Failed to fetch');
+      if (url.pathname.endsWith('/readyz')) return json(this.status === 'ready' ? 200 : 503, { status: this.status });
       if (url.pathname.endsWith('/client-config.json')) return json(200, { ice_servers: [], version: 'fake' });
       if (url.pathname.endsWith('/hangup')) return new Response(null, { status: 200 });
       if (!url.pathname.endsWith('/v1/realtime/calls')) return realFetch(input, init);
-      if (this.down) throw new TypeError('Failed to fetch');
       if (this.hang) return untilAborted(init.signal);
       const refusal = this.refusals.shift();
       if (refusal) {

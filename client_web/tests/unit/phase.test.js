@@ -63,7 +63,7 @@ test('an empty turn without an answer returns to listening with a quiet note', (
   const play = new Play().connect().userTurn('u', null, '');
   assert.equal(play.wait(3999).state.phase, 'thinking');
   assert.equal(play.wait(1).state.phase, 'listening');
-  assert.match(phaseWords(play.state, play.now, 5).hint, /didn’t catch/);
+  assert.match(phaseWords(play.state, play.now).hint, /didn’t catch/);
 });
 
 test('no wait for an answer is without an end', () => {
@@ -106,12 +106,51 @@ test('unknown events change nothing at all', () => {
   assert.equal(play.state, before);
 });
 
+test('a call that waits says for what', () => {
+  const play = new Play().connect();
+  for (const [code, title] of [
+    ['dropped', 'Connection lost'],
+    ['server-down', 'Connection lost'],
+    ['server-stopping', 'The server is being updated'],
+    ['server-starting', 'The server is being updated'],
+    ['busy', 'All places are taken'],
+  ]) {
+    play.do({ type: 'wait', problem: problem(code) });
+    assert.equal(play.state.phase, 'reconnecting');
+    assert.equal(play.state.problem, null);
+    assert.equal(phaseWords(play.state, play.now).title, title);
+  }
+});
+
+test('a first call that waits keeps the microphone and shows its problem', () => {
+  const play = new Play().do({ type: 'start', mode: 'voice' }).do({ type: 'micGranted' }).do({ type: 'connecting', epoch: 1 });
+  play.do({ type: 'wait', problem: problem('server-stopping', { retryAt: 3000 }) });
+  assert.equal(play.state.phase, 'error');
+  assert.equal(play.state.mic, 'live');
+  assert.equal(phaseWords(play.state, play.now).title, 'Waiting');
+});
+
+test('a call that was lost for good is continued by the next, one that was ended is not', () => {
+  const lost = new Play().connect().do({ type: 'wait', problem: problem('dropped') }).do({ type: 'fail', problem: problem('dropped') });
+  assert.equal(lost.state.fresh, false);
+  assert.equal(lost.do({ type: 'start', mode: 'voice' }).do({ type: 'wait', problem: problem('busy') }).state.fresh, false);
+  assert.equal(lost.do({ type: 'hangUp' }).state.fresh, true);
+  assert.equal(new Play().connect().do({ type: 'fail', problem: problem('expired') }).state.fresh, true);
+});
+
+test('that the server is about to stop changes nothing on the screen', () => {
+  const play = new Play().connect().answer('a', 'Hello there.');
+  const before = play.state;
+  play.server('error', { event_id: 'e', error: { type: 'server_error', code: 'server_shutting_down', message: 'x' } });
+  assert.equal(play.state, before);
+});
+
 test('a lost connection is reconnected with rows and the length of the call kept', () => {
   const play = new Play().connect().userTurn('u', null, 'hello');
   const callAt = play.state.callAt;
   play.now += 5000;
-  play.do({ type: 'dropped', attempt: 2 });
-  assert.equal(phaseWords(play.state, play.now, 5).hint, 'Trying again (2 of 5)…');
+  play.do({ type: 'wait', problem: problem('dropped') });
+  assert.equal(play.state.phase, 'reconnecting');
   play.epoch = 2;
   play.do({ type: 'connecting', epoch: 2 }).server('session.created', { session: {} });
   assert.equal(play.state.phase, 'listening');
@@ -127,7 +166,7 @@ test('hanging up is legal in every phase of a call', () => {
 
 test('every phase has words, and every phase of the table is a phase', () => {
   const { state } = new Play();
-  for (const phase of Object.keys(NEXT)) assert.ok(phaseWords({ ...state, phase }, 0, 5).title, phase);
+  for (const phase of Object.keys(NEXT)) assert.ok(phaseWords({ ...state, phase }, 0).title, phase);
   for (const [phase, row] of Object.entries(NEXT)) for (const next of Object.values(row)) assert.ok(NEXT[next], `${phase} -> ${next}`);
 });
 
@@ -135,7 +174,7 @@ test('the end says how long the call took', () => {
   const play = new Play().connect();
   play.now += 252000;
   play.do({ type: 'hangUp' });
-  assert.equal(phaseWords(play.state, play.now, 5).hint, '4 min 12 s');
+  assert.equal(phaseWords(play.state, play.now).hint, '4 min 12 s');
   assert.equal(spelledDuration(9400), '9 s');
 });
 

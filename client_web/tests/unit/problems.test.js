@@ -31,7 +31,7 @@ test('an answer that is no call has a code by status and error code', () => {
   assert.equal(httpCode(403, 'origin_not_allowed'), 'server-http');
   assert.equal(httpCode(429, 'too_many_sessions'), 'busy');
   assert.equal(httpCode(400, 'invalid_offer'), 'server-http');
-  assert.equal(httpCode(502, ''), 'server-down');
+  for (const status of [502, 503, 504]) assert.equal(httpCode(status, ''), 'server-down');
 });
 
 test('a connection that is too slow names the leg that hung', () => {

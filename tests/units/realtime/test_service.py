@@ -791,3 +791,47 @@ def test_only_the_first_part_of_an_answer_can_be_truncated(driver: Driver) -> No
         "invalid_value",
         "content_index",
     )
+
+
+# --- when the server stops -----------------------------------------------------------------------------
+
+
+def test_a_server_that_stops_says_so(driver: Driver) -> None:
+    driver.perform(driver.service.stop())
+    error = driver.events[-1]["error"]
+    assert (error["type"], error["code"], error["event_id"]) == ("server_error", "server_shutting_down", None)
+    assert not driver.of(Close)
+
+
+def test_a_session_is_busy_from_the_first_word_to_the_last_sound_of_the_answer(driver: Driver) -> None:
+    busy = [driver.service.busy]
+    for notice in (*PAUSED, ENDED, WORDS):
+        driver.ears(notice)
+        busy.append(driver.service.busy)
+    for body in ANSWER:
+        driver.mouth(body)
+        busy.append(driver.service.busy)
+    driver.perform(driver.service.playout_started(driver.done["id"]))
+    driver.perform(driver.service.playout_stopped(Heard(driver.done["id"], 10, "Yes.")))
+    assert busy == [False, *[True] * (len(busy) - 1)]
+    assert not driver.service.busy
+
+
+def test_a_session_is_busy_while_words_are_missing(driver: Driver) -> None:
+    driver.do("input_audio_buffer.commit")
+    assert driver.service.busy
+    driver.ears(Committed("item", 1, 1, 500))
+    assert driver.service.busy
+    driver.ears(TranscriptFinal(1, 1, "hello", 0.5))
+    assert not driver.service.busy
+
+
+def test_a_session_is_unfinished_until_the_client_has_given_the_result_of_a_function(driver: Driver) -> None:
+    call = {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": "{}"}
+    driver.do("conversation.item.create", item=call)
+    assert (driver.service.busy, driver.service.unfinished) == (False, True)
+    driver.do(
+        "conversation.item.create",
+        item={"type": "function_call_output", "call_id": "call_1", "output": "Sun."},
+    )
+    assert not driver.service.unfinished
