@@ -12,10 +12,12 @@ from importlib.metadata import version
 from typing import Any
 
 from server.app import build_app
+from server.call_log import CallLog
 from server.doctor import add_doctor_command
 from server.flags import Parser, add_settings_flags, given_flags, hyphenated
 from server.keys import Keys, KeysError
 from server.keys_cli import add_keys_command
+from server.logs import configure_logging, log_uncaught
 from server.models_cli import add_models_command
 from server.needed import fetch_missing
 from server.running import CannotListen, is_local, run, say
@@ -44,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def serve(namespace: argparse.Namespace) -> int:
     """``duologue serve``."""
     settings = load_settings(given_flags(namespace), namespace.config)
-    configure_logging(settings.log_level)
+    configure_logging(settings.log_level, settings.log_format)
     keys = Keys(settings.keys_path, settings.api_key.get_secret_value())
     if not (is_local(settings.host) or keys.needed or settings.allow_anonymous):
         raise SettingsError(
@@ -54,20 +56,15 @@ def serve(namespace: argparse.Namespace) -> int:
     return asyncio.run(_serve(settings, keys))
 
 
-def configure_logging(level: str) -> None:
-    """Log to stderr: what is ours from ``level`` on, what is others' from WARNING on."""
-    logging.basicConfig(format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
-    for ours in ("units", "server"):
-        logging.getLogger(ours).setLevel(level.upper())
-
-
 async def _serve(settings: Settings, keys: Keys) -> int:
     def load(report: Report) -> Pipeline:
         if settings.fetch_models:
             fetch_missing(settings, report)
         return build_pipeline(pipeline_config(settings), report)
 
-    app = build_app(settings, load, lambda stage: say(f"{stage[:1].upper()}{stage[1:]} ..."), keys)
+    asyncio.get_running_loop().set_exception_handler(log_uncaught)
+    announce = lambda stage: say(f"{stage[:1].upper()}{stage[1:]} ...")  # noqa: E731
+    app = build_app(settings, load, announce, keys, watchers=[CallLog])
     await run(app, settings)
     if app[STARTUP].busy:
         # Loading cannot be interrupted, and leaving the interpreter would wait for its thread.
