@@ -24,7 +24,9 @@ from server.running import CannotListen, is_local, run, say
 from server.settings import Settings
 from server.settings_sources import SettingsError, load_settings
 from server.startup import STARTUP, Report
+from server.tracing import start_tracing
 from server.turn_cli import add_turn_command
+from server.watch import Watcher
 from units import EngineUnavailable, Pipeline, PipelineConfig, build_pipeline
 from units.models import ModelError
 
@@ -63,9 +65,16 @@ async def _serve(settings: Settings, keys: Keys) -> int:
         return build_pipeline(pipeline_config(settings), report)
 
     asyncio.get_running_loop().set_exception_handler(log_uncaught)
+    watchers: list[Watcher] = [CallLog]
+    if (tracing := start_tracing(settings)) is not None:
+        watchers.append(tracing.watcher)
     announce = lambda stage: say(f"{stage[:1].upper()}{stage[1:]} ...")  # noqa: E731
-    app = build_app(settings, load, announce, keys, watchers=[CallLog])
-    await run(app, settings)
+    app = build_app(settings, load, announce, keys, watchers=watchers)
+    try:
+        await run(app, settings)
+    finally:
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)
     if app[STARTUP].busy:
         # Loading cannot be interrupted, and leaving the interpreter would wait for its thread.
         logging.shutdown()

@@ -22,7 +22,8 @@ class CallLog(Observer):
         self._turns = 0
         self._interrupted: set[str] = set()
         self._answering: tuple[str, str] = ("", "")  # the latest item of an answer, and its response
-        logger.info("a %s call begins", begun.door, extra={"about": {"door": begun.door}})
+        about = {"door": begun.door, "unit": begun.unit}
+        logger.info("a %s call begins", begun.door, extra={"about": about})
 
     def sent(self, event: dict[str, Any]) -> None:
         match event:
