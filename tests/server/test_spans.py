@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -413,3 +415,12 @@ def test_work_for_what_is_never_announced_does_not_pile_up(traced: Traced, clock
     assert len(call._answers) + len(call._early) + len(call._open) < 100
     call.closed("the client left")
     assert len(traced.named("turn")) == 1000
+
+
+def test_every_attribute_is_explained() -> None:
+    root = Path(__file__).resolve().parents[2]
+    names = re.findall(r'"((?:duologue|gen_ai|error)\.[a-z_.]+)"', (root / "server/spans.py").read_text())
+    names += re.findall(r'"(gen_ai\.[a-z_.]+)"', (root / "server/tracing.py").read_text())
+    page = (root / "docs/watching.md").read_text(encoding="utf-8")
+    assert len(set(names)) > 15
+    assert [name for name in names if f"`{name}`" not in page] == []
