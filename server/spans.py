@@ -138,7 +138,10 @@ class CallSpans(Observer):
 
     def worked(self, scope: str, work: Worked) -> None:
         if not scope.startswith("resp_"):
-            self._show(self._listening(work), work)
+            turn = self._listening(work)
+            if turn is not None:
+                turn.latest = max(turn.latest, work.ended)
+            self._show(self._call if turn is None else turn.span, work)
             return
         response_id = scope.partition(" ")[0]  # of an apology, too
         turn = self._answers.get(response_id)
@@ -214,8 +217,6 @@ class CallSpans(Observer):
         if in_conversation:  # one response at a time is made before it is announced
             self._withdraw(self._early)
             self._early.clear()
-            for other in [other for other in self._open if other.done and other.first_sound is None]:
-                self._end(other, other.latest)
 
     @property
     def _unanswered(self) -> _Turn | None:
@@ -273,12 +274,11 @@ class CallSpans(Observer):
 
     # --- what engines did ------------------------------------------------------------------------
 
-    def _listening(self, work: Worked) -> Span:
-        """What an engine worked for that listens."""
+    def _listening(self, work: Worked) -> _Turn | None:
+        """The turn that an engine worked for that listens; None: a recording, or nobody has spoken yet."""
         if work.purpose == "recording" or self._caller is None:
-            return self._call
-        late = self._before is not None and work.ended < self._caller.began
-        return self._before.span if late and self._before is not None else self._caller.span
+            return None
+        return self._before if self._before and work.ended < self._caller.began else self._caller
 
     def _answer(self, turn: _Turn, work: Worked) -> None:
         if work.stage == "tts":

@@ -417,6 +417,33 @@ def test_work_for_what_is_never_announced_does_not_pile_up(traced: Traced, clock
     assert len(traced.named("turn")) == 1000
 
 
+def test_an_answer_that_waits_behind_another_has_its_own_sound(traced: Traced, clock: Clock) -> None:
+    call = clock.watch(traced, "webrtc")
+    for id in ("resp_1", "resp_2", "resp_3"):
+        call.sent(created(id))
+        call.worked(id, Worked("tts", clock.now, clock.now, clock.now, 1.0))
+        call.sent(done(id))
+    for id in ("resp_1", "resp_2", "resp_3"):
+        call.sent({"type": "output_audio_buffer.started", "response_id": id})
+        clock.now += 1
+        call.sent({"type": "output_audio_buffer.stopped", "response_id": id})
+    assert [clock.at(turn)[1] for turn in traced.named("turn")] == [1.0, 2.0, 3.0]
+
+
+def test_what_is_only_written_down_lasts_until_its_words_are_known(traced: Traced, clock: Clock) -> None:
+    call = clock.watch(traced)
+    for number in (1, 2):
+        item = {"item_id": f"item_{number}"}
+        call.sent({"type": "input_audio_buffer.speech_started", "audio_start_ms": 0, **item})
+        clock.now += 1
+        call.sent({"type": "input_audio_buffer.speech_stopped", "audio_end_ms": 1000, **item})
+        call.sent({"type": "input_audio_buffer.committed", **item})
+        call.worked("unit 0 session 1", Worked("stt", clock.now, None, clock.now + 0.5, 1.0, purpose="final"))
+        clock.now += 4
+    call.closed("the client left")
+    assert [clock.at(turn) for turn in traced.named("turn")] == [(0.0, 1.5), (5.0, 6.5)]
+
+
 def test_every_attribute_is_explained() -> None:
     root = Path(__file__).resolve().parents[2]
     names = re.findall(r'"((?:duologue|gen_ai|error)\.[a-z_.]+)"', (root / "server/spans.py").read_text())
