@@ -6,6 +6,8 @@ import asyncio
 import json
 import logging
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -217,6 +219,25 @@ async def test_lines_on_the_loop_are_about_the_turn_and_never_what_was_said(
     assert said not in "\n".join(lines.lines)
 
 
+async def test_our_own_fault_is_told_of_with_the_turn_in_which_it_showed(
+    new_unit: Any, lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller = await watched(new_unit())
+
+    def fail(*_: object) -> list[Any]:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(caller.session.service, "receive", fail)
+    caller.write("hello")
+    response = caller.of("response.created")[0]["response"]
+    await caller.unit.eventually(lambda: caller.closed)
+    (failed,) = [line for line in lines.parsed("failed") if line["level"] == "error"]
+    assert (failed["call"], failed["turn"]) == ("rtc_1", response["id"])
+    assert "ZeroDivisionError" in failed["exception"]
+    (ends,) = lines.parsed("call ends")
+    assert ends["reason"] == "internal error"
+
+
 async def test_two_calls_at_once_are_told_apart(new_unit: Any, lines: Lines) -> None:
     one, other = await watched(new_unit(), "rtc_1"), await watched(new_unit(), "rtc_2")
     one.write("hello")
@@ -226,3 +247,25 @@ async def test_two_calls_at_once_are_told_apart(new_unit: Any, lines: Lines) -> 
     await other.hang_up()
     calls = {line["turn"]: line["call"] for line in lines.parsed("LIVE -> DONE")}
     assert calls == dict(zip(done, ["rtc_1", "rtc_2"], strict=True))
+
+
+def test_warnings_and_errors_that_nobody_caught_are_lines_too() -> None:
+    program = (
+        "import threading, warnings\n"
+        "from server.logs import configure_logging\n"
+        "configure_logging('info', 'json')\n"
+        "warnings.warn('old\\nnews')\n"
+        "thread = threading.Thread(target=lambda: 1 / 0, name='worker')\n"
+        "thread.start(); thread.join()\n"
+        "raise ValueError('the end')\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, timeout=60, check=False
+    )
+    warning, thread, end = map(json.loads, run.stderr.splitlines())
+    assert run.returncode == 1
+    assert (warning["level"], warning["logger"]) == ("warning", "py.warnings")
+    assert "old\nnews" in warning["message"]
+    assert (thread["level"], thread["message"]) == ("critical", "thread worker died")
+    assert thread["exception"].endswith("ZeroDivisionError: division by zero")
+    assert end["exception"].endswith("ValueError: the end")

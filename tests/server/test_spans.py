@@ -218,6 +218,7 @@ async def test_an_apology_belongs_to_the_turn_that_failed(new_unit: Any, traced:
     turn = traced.one("turn")
     assert turn.status.status_code is StatusCode.ERROR
     assert {span.name for span in traced.children(turn)} == {"llm", "tts"}
+    assert [span for span in traced.spans if attributes(span, "duologue.withdrawn") != [None]] == []
 
 
 async def test_a_withdrawn_answer_is_no_turn_and_its_work_is_marked(new_unit: Any, traced: Traced) -> None:
@@ -384,6 +385,19 @@ def test_a_client_that_plays_the_sound_itself_is_given_the_time_that_it_takes(
     assert clock.at(turn) == (0.0, ends)
     assert attributes(turn, "duologue.interrupted") == [interrupted]
     assert attributes(turn, "duologue.latency") == [pytest.approx(0.15)]
+
+
+def test_latency_is_counted_from_where_the_caller_has_finished(traced: Traced, clock: Clock) -> None:
+    call = clock.watch(traced)
+    call.sent({"type": "input_audio_buffer.speech_started", "audio_start_ms": 0, "item_id": "item_1"})
+    clock.now += 2
+    call.sent({"type": "input_audio_buffer.speech_stopped", "audio_end_ms": 2000, "item_id": "item_1"})
+    call.sent({"type": "input_audio_buffer.committed", "item_id": "item_1"})
+    clock.now += 0.3
+    answered(clock, call, seconds=1.0)
+    call.closed("the client left")
+    assert attributes(traced.one("turn"), "duologue.latency") == [pytest.approx(0.45)]
+    assert clock.at(traced.one("vad")) == (0.0, 2.0)
 
 
 def test_the_trace_of_the_client_goes_on(traced: Traced) -> None:
