@@ -64,11 +64,13 @@ async def _serve(settings: Settings, keys: Keys) -> int:
             fetch_missing(settings, report)
         return build_pipeline(pipeline_config(settings), report)
 
+    def announce(stage: str) -> None:
+        say(f"{stage[:1].upper()}{stage[1:]} ...")
+
     asyncio.get_running_loop().set_exception_handler(log_uncaught)
     watchers: list[Watcher] = [CallLog]
     if (tracing := start_tracing(settings)) is not None:
         watchers.append(tracing.watcher)
-    announce = lambda stage: say(f"{stage[:1].upper()}{stage[1:]} ...")  # noqa: E731
     app = build_app(settings, load, announce, keys, watchers=watchers)
     try:
         await run(app, settings)
