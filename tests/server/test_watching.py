@@ -115,15 +115,16 @@ async def over_websocket(url: str, text: str, **headers: str) -> Json:
 
 async def over_webrtc(url: str, text: str) -> Json:
     """The same, as a call; and its ``call_id``."""
-    client, found = Client(), Json()
+    client, microphone, found = Client(), ToneTrack(), Json()
+    microphone.level = 0
     try:
         async with ClientSession(url, headers=TRACEPARENT) as http:
-            await client.add_audio(ToneTrack()).add_channel(*written(text)).call(http)
+            await client.add_audio(microphone).add_channel(*written(text)).call(http)
             while "response" not in found:
                 event = await client.next_event()
                 if event["type"] == "session.created":
                     found["session"] = event["session"]
-                if event["type"] == "response.done" and event["response"]["status"] != "cancelled":
+                if event["type"] == "response.done":
                     found["response"] = event["response"]
             found["call_id"] = client.location.rpartition("/")[2]
             async with http.delete(client.location) as hung_up:
