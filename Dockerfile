@@ -32,7 +32,8 @@ RUN --mount=type=cache,target=/root/.cache/pip \
         *) echo "VARIANT is cpu or cuda, not $VARIANT" >&2; exit 2 ;; \
     esac \
     && python3 -c 'import sys, tomllib; project = tomllib.load(open("/tmp/pyproject.toml", "rb"))["project"]; \
-print(*project["dependencies"], *project["optional-dependencies"].get(sys.argv[1], []), sep="\n")' "$extra" >/wanted \
+extras = [*project["optional-dependencies"]["otel"], *project["optional-dependencies"].get(sys.argv[1], [])]; \
+print(*project["dependencies"], *extras, sep="\n")' "$extra" >/wanted \
     && python3 -m venv /venv \
     && /venv/bin/pip install --index-url "$index" "$(grep '^torch==' /wanted)" \
     && /venv/bin/pip install --requirement /wanted \

@@ -12,17 +12,21 @@ from importlib.metadata import version
 from typing import Any
 
 from server.app import build_app
+from server.call_log import CallLog
 from server.doctor import add_doctor_command
 from server.flags import Parser, add_settings_flags, given_flags, hyphenated
 from server.keys import Keys, KeysError
 from server.keys_cli import add_keys_command
+from server.logs import configure_logging, log_uncaught
 from server.models_cli import add_models_command
 from server.needed import fetch_missing
 from server.running import CannotListen, is_local, run, say
 from server.settings import Settings
 from server.settings_sources import SettingsError, load_settings
 from server.startup import STARTUP, Report
+from server.tracing import start_tracing
 from server.turn_cli import add_turn_command
+from server.watch import Watcher
 from units import EngineUnavailable, Pipeline, PipelineConfig, build_pipeline
 from units.models import ModelError
 
@@ -44,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def serve(namespace: argparse.Namespace) -> int:
     """``duologue serve``."""
     settings = load_settings(given_flags(namespace), namespace.config)
-    configure_logging(settings.log_level)
+    configure_logging(settings.log_level, settings.log_format)
     keys = Keys(settings.keys_path, settings.api_key.get_secret_value())
     if not (is_local(settings.host) or keys.needed or settings.allow_anonymous):
         raise SettingsError(
@@ -54,21 +58,25 @@ def serve(namespace: argparse.Namespace) -> int:
     return asyncio.run(_serve(settings, keys))
 
 
-def configure_logging(level: str) -> None:
-    """Log to stderr: what is ours from ``level`` on, what is others' from WARNING on."""
-    logging.basicConfig(format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
-    for ours in ("units", "server"):
-        logging.getLogger(ours).setLevel(level.upper())
-
-
 async def _serve(settings: Settings, keys: Keys) -> int:
     def load(report: Report) -> Pipeline:
         if settings.fetch_models:
             fetch_missing(settings, report)
         return build_pipeline(pipeline_config(settings), report)
 
-    app = build_app(settings, load, lambda stage: say(f"{stage[:1].upper()}{stage[1:]} ..."), keys)
-    await run(app, settings)
+    def announce(stage: str) -> None:
+        say(f"{stage[:1].upper()}{stage[1:]} ...")
+
+    asyncio.get_running_loop().set_exception_handler(log_uncaught)
+    watchers: list[Watcher] = [CallLog]
+    if (tracing := start_tracing(settings)) is not None:
+        watchers.append(tracing.watcher)
+    app = build_app(settings, load, announce, keys, watchers=watchers)
+    try:
+        await run(app, settings)
+    finally:
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)
     if app[STARTUP].busy:
         # Loading cannot be interrupted, and leaving the interpreter would wait for its thread.
         logging.shutdown()

@@ -38,7 +38,8 @@ from server.peer import EndedError, Limits, NoPortError, Peer
 from server.ports import confine
 from server.sdp import OfferError
 from server.turn import Turn
-from server.watch import Begun, Watcher, watched_by
+from server.watch import Begun, Watcher, trace_of, watched_by
+from units.scope import CancelScope, entered
 from units.session import SHUTTING_DOWN
 
 logger = logging.getLogger(__name__)
@@ -111,7 +112,15 @@ class Calls:
         """Answer an offer: ``application/sdp``, or a form with ``sdp`` and perhaps ``session``."""
         settings = self._secrets.settings(offered_key(request))
         offer, session = await _read_in_time(request)
-        peer = self._open(caller_of(request), (*settings, *map(self._secrets.understood, session)))
+        settings = (*settings, *map(self._secrets.understood, session))
+        call_id = f"rtc_{uuid.uuid4().hex}"
+        with entered(CancelScope(call_id, ids={"call": call_id})):
+            return await self._begin(request, call_id, offer, settings)
+
+    async def _begin(
+        self, request: web.Request, call_id: str, offer: str, settings: Sequence[dict[str, Any]]
+    ) -> web.Response:
+        peer = self._open(request, call_id, settings)
         answer = None
         try:
             answer = await self._answer(peer, offer, caller_address(request))
@@ -144,19 +153,20 @@ class Calls:
         await asyncio.gather(*(peer.wait_closed() for peer in list(self._ending)))
         await self._ice.close()
 
-    def _open(self, caller: Caller, settings: Sequence[dict[str, Any]]) -> Peer:
-        call_id, ended = f"rtc_{uuid.uuid4().hex}", caller.begin()
+    def _open(self, request: web.Request, call_id: str, settings: Sequence[dict[str, Any]]) -> Peer:
+        caller = caller_of(request)
+        ended = caller.begin()
         with ExitStack() as on_failure:
             on_failure.callback(ended)
             unit = claimed(self._pool)
             closed = partial(self._closed, ended)
-            observers = watched_by(self._watchers, Begun(call_id, "webrtc", unit.index))
+            begun = Begun(call_id, "webrtc", unit.index, trace_of(request.headers))
+            observers = watched_by(self._watchers, begun)
             ice = self._ice.configuration(call_id)
             peer = Peer(call_id, unit, ice, closed, self._limits, settings, observers, self._measured)
             on_failure.pop_all()
         if not peer.closed:
             self._calls[call_id] = _Call(peer, caller.owner)
-        logger.info("call %s gets unit %s", call_id, unit.index)
         return peer
 
     async def _answer(self, peer: Peer, offer: str, caller: str | None) -> str:

@@ -37,7 +37,7 @@ _PREFLIGHT = {
     "Access-Control-Allow-Methods": "GET, POST, DELETE, OPTIONS",
     "Access-Control-Allow-Headers": (
         "Authorization, Content-Type, X-OpenAI-Agents-SDK, OpenAI-Beta, OpenAI-Safety-Identifier, "
-        "OpenAI-Organization, OpenAI-Project, User-Agent"
+        "OpenAI-Organization, OpenAI-Project, User-Agent, traceparent, tracestate"
     ),
     "Access-Control-Max-Age": "600",
 }

@@ -43,6 +43,7 @@ from server.track import SpeechSource, SpeechTrack, play_to_nobody
 from units.messages import Float32
 from units.observe import Observer
 from units.realtime.errors import ProtocolError
+from units.scope import current_scope, entered
 
 logger = logging.getLogger(__name__)
 
@@ -178,6 +179,7 @@ class Peer:
         measured: Callable[[Media], None] = unread,
     ) -> None:
         self.call_id = call_id
+        self._scope = current_scope()
         self._limits = limits
         self._notify = closed
         self._loop = asyncio.get_running_loop()
@@ -248,10 +250,12 @@ class Peer:
 
     def close(self, reason: str) -> None:
         """End the call now: the session is closed on return, the connection soon after. Idempotent."""
-        if self._closed:
-            return
+        if not self._closed:
+            with entered(self._scope):
+                self._close(reason)
+
+    def _close(self, reason: str) -> None:
         self._closed = True
-        logger.info("call %s ends: %s", self.call_id, reason)
         if self._timer is not None:
             self._timer.cancel()
         if self._inbound is not None:

@@ -40,6 +40,7 @@ def _split(value: object) -> object:
 Texts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 Device = Literal["auto", "cpu", "cuda"]
 LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
 
 
 def _in(group: str, default: Any, description: str, **limits: Any) -> Any:
@@ -83,6 +84,7 @@ class Settings(BaseSettings):
         le=3600,
     )
     log_level: LogLevel = _in("Server", "info", "How much to log: debug, info, warning or error.")
+    log_format: LogFormat = _in("Server", "text", "How to log: text, or json, which is one object a line.")
 
     api_key: SecretStr = _in(
         "Access",

@@ -33,9 +33,10 @@ from server.doors import (
     turn_away,
 )
 from server.peer import Session
-from server.watch import Begun, Watcher, watched_by
+from server.watch import Begun, Watcher, trace_of, watched_by
 from units.realtime.errors import ProtocolError
 from units.realtime.sound import pieces
+from units.scope import CancelScope, entered
 from units.session import SHUTTING_DOWN
 
 logger = logging.getLogger(__name__)
@@ -161,16 +162,18 @@ class Sockets:
             peer = self._calls.peer(request.query["call_id"], caller)
             return await self._join(request, transport, peer.session)
         ended = caller.begin()
+        call_id = f"ws_{uuid.uuid4().hex}"
         try:
-            return await self._converse(request, transport, settings)
+            with entered(CancelScope(call_id, ids={"call": call_id})):
+                return await self._converse(request, call_id, transport, settings)
         finally:
             ended()
 
     async def _converse(
-        self, request: web.Request, transport: SocketTransport, settings: tuple[Event, ...]
+        self, request: web.Request, call_id: str, transport: SocketTransport, settings: tuple[Event, ...]
     ) -> web.StreamResponse:
         unit = claimed(self._pool)
-        begun = Begun(f"ws_{uuid.uuid4().hex}", "websocket", unit.index)
+        begun = Begun(call_id, "websocket", unit.index, trace_of(request.headers))
         session = unit.open(transport, settings, watched_by(self._watchers, begun))
         transport.on_slow = session.close
         self._open.add(session)

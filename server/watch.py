@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from units.observe import Observer
@@ -18,10 +18,17 @@ class Begun:
     door: Literal["webrtc", "websocket"]
     unit: int
     """Index of the unit that serves it."""
+    trace: Mapping[str, str] = field(default_factory=dict)
+    """The client's ``traceparent`` and ``tracestate``, as it sent them; see :func:`trace_of`."""
 
 
 Watcher = Callable[[Begun], Observer | None]
 """None: of no interest."""
+
+
+def trace_of(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers of W3C Trace Context among ``headers``. https://www.w3.org/TR/trace-context/"""
+    return {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
 
 
 def watched_by(watchers: Sequence[Watcher], begun: Begun) -> tuple[Observer, ...]:

@@ -83,7 +83,8 @@ class StageRunner:
                 scope = head.scope
                 self._run_scope(head)
         except BaseException:  # a thread must not vanish unnoticed: the pool replaces the unit
-            logger.critical("the thread of stage %s died", self.name, exc_info=True)
+            with entered(scope):
+                logger.critical("the thread of stage %s died", self.name, exc_info=True)
             self._deliver(Envelope(scope, StageDied(self.name)))
         finally:
             self._forward(STOP)
@@ -103,9 +104,9 @@ class StageRunner:
                 pass
             except Exception as error:
                 self._report(scope, error)
-        while not self._ended:
-            self._note_end(self.inbox.get())
-        self._forward(Envelope(scope, End()))
+            while not self._ended:
+                self._note_end(self.inbox.get())
+            self._forward(Envelope(scope, End()))
 
     def _report(self, scope: CancelScope, error: Exception) -> None:
         if scope.cancelled:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import MappingProxyType
 
 logger = logging.getLogger(__name__)
 
@@ -23,11 +24,15 @@ class CancelScope:
     ``cancelled`` may be read from any thread.
     """
 
-    __slots__ = ("_callbacks", "_cancelled", "_lock", "name", "parent")
+    __slots__ = ("_callbacks", "_cancelled", "_lock", "ids", "name", "parent")
 
-    def __init__(self, name: str, parent: CancelScope | None = None) -> None:
+    def __init__(
+        self, name: str, parent: CancelScope | None = None, ids: Mapping[str, object] = MappingProxyType({})
+    ) -> None:
         self.name = name
         self.parent = parent
+        self.ids: dict[str, object] = {**(parent.ids if parent else {}), **ids}
+        """What the work is for, such as ``call`` and ``turn``, for log lines. A child has its parent's."""
         self._cancelled = False
         self._lock = threading.Lock()
         self._callbacks: list[Callable[[], object]] = []
@@ -79,7 +84,7 @@ _current: ContextVar[CancelScope | None] = ContextVar("current_scope", default=N
 
 
 def current_scope() -> CancelScope:
-    """The scope of the work that the calling stage thread is doing.
+    """The scope of the work that the calling stage thread, or this callback or task of the loop, is doing.
 
     An engine that blocks in a network read registers ``current_scope().on_cancel(stream.close)``.
     Outside a line (in a plain test, in a script) this is a fresh scope that nobody cancels.
@@ -89,7 +94,7 @@ def current_scope() -> CancelScope:
 
 @contextmanager
 def entered(scope: CancelScope) -> Iterator[CancelScope]:
-    """Make ``scope`` the ambient one of this thread for the duration of the block."""
+    """Make ``scope`` the ambient one of this thread or task for the duration of the block."""
     token = _current.set(scope)
     try:
         yield scope

@@ -35,7 +35,7 @@ from units.realtime.parse import MAX_MESSAGE
 from units.realtime.service import RealtimeService, ServiceConfig
 from units.realtime.sound import RATES, encoded
 from units.resample import EarResampler, VoiceResampler
-from units.scope import CancelScope
+from units.scope import CancelScope, current_scope, entered
 
 if TYPE_CHECKING:
     from units.unit import PipelineUnit
@@ -83,8 +83,9 @@ class Session:
     def __init__(self, unit: PipelineUnit, name: str, config: ServiceConfig) -> None:
         self.unit = unit
         self.name = name
-        self.scope = CancelScope(name)
+        self.scope = CancelScope(name, ids={**current_scope().ids, "unit": unit.index})
         self.service = RealtimeService(self.scope, config, now=time.time())
+        self.scope.ids["session"] = self.service.session.id
         self.closed = False
         self._observers: tuple[Observer, ...] = ()
         self._transport: Transport | None = None
@@ -155,7 +156,7 @@ class Session:
             for observer in self._observers:
                 observer.worked(envelope.scope.name, envelope.body)
             return
-        self._run(self.service.receive, envelope)
+        self._run(self.service.receive, envelope, scope=envelope.scope)
 
     def stop(self) -> None:
         """The server is about to stop: tell the client, and end as soon as nothing is going on."""
@@ -165,10 +166,13 @@ class Session:
 
     def close(self, reason: str = "hung up") -> None:
         """Release the unit; it can be claimed again once it has drained."""
-        if self.closed:
-            return
+        if not self.closed:
+            with entered(self.scope):
+                self._close(reason)
+
+    def _close(self, reason: str) -> None:
         self.closed = True
-        logger.info("%s closed: %s", self.name, reason)
+        logger.debug("%s closed: %s", self.name, reason)
         for timer in (self._timer, self._ending):
             if timer is not None:
                 timer.cancel()
@@ -182,15 +186,18 @@ class Session:
             observer.closed(reason)
         self._observers = ()
 
-    def _run(self, step: Callable[..., list[Effect]], *args: object) -> None:
-        """Our own fault ends this session, never the server."""
+    def _run(
+        self, step: Callable[..., list[Effect]], *args: object, scope: CancelScope | None = None
+    ) -> None:
+        """Our own fault ends this session, never the server. ``scope``: what it is done for."""
         if self.closed:
             return
-        try:
-            self._perform(step(*args))
-        except Exception:
-            logger.exception("%s failed", self.name)
-            self.close("internal error")
+        with entered(scope or self.scope):
+            try:
+                self._perform(step(*args))
+            except Exception:
+                logger.exception("%s failed", self.name)
+                self.close("internal error")
         if self._stopping and not self.closed:
             if self._ending is not None:
                 self._ending.cancel()

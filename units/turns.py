@@ -55,7 +55,8 @@ class Turn:
     def move(self, event: str) -> None:
         """Raises KeyError for an event that this state does not know."""
         after = _NEXT[self.state, event]
-        logger.info("turn %d: %s -> %s", self.number, self.state.name, after.name)
+        about = {"turn": self.item_id}
+        logger.info("turn %d: %s -> %s", self.number, self.state.name, after.name, extra={"about": about})
         self.state = after
 
 

@@ -80,7 +80,8 @@ class Response:
 
     def _move(self, event: str) -> None:
         after = _NEXT[self.state, event]
-        logger.info("response %s: %s -> %s", self.id, self.state.name, after.name)
+        about = {"turn": self.id}
+        logger.info("response %s: %s -> %s", self.id, self.state.name, after.name, extra={"about": about})
         self.state = after
 
     def release(self) -> Iterator[Wire]:

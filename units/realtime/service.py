@@ -566,7 +566,7 @@ class RealtimeService:
     def _new_response(self, config: ResponseConfig) -> Response:
         self._stop_preparing()
         id = self._new_id("resp")
-        scope = CancelScope(id, self.scope)
+        scope = CancelScope(id, self.scope, {"turn": id})
         conversation = None if config.out_of_band else self.conversation
         response = Response(id, scope, config, conversation, self._new_id, sends_audio=self._sends_audio)
         self._responses[scope] = response
@@ -699,7 +699,7 @@ class RealtimeService:
         response.apologised = True
         self._responses.pop(response.scope, None)
         response.scope.cancel()
-        response.scope = CancelScope(f"{response.id} apology", self.scope)
+        response.scope = CancelScope(f"{response.id} apology", self.scope, {"turn": response.id})
         self._responses[response.scope] = response
         space = " " if response.text else ""
         sorry = Say(space + self._config.apology, response.config.voice)
