@@ -231,7 +231,11 @@ async def test_typing_stops_the_voice_and_asks_for_an_answer() -> None:
         await message.press("Enter")
         await phase(page, "thinking")
         await sent(
-            page, "response.cancel", "output_audio_buffer.clear", "conversation.item.create", "response.create"
+            page,
+            "response.cancel",
+            "output_audio_buffer.clear",
+            "conversation.item.create",
+            "response.create",
         )
         await expect(page.locator("[data-role=user]")).to_contain_text("hello")
 
