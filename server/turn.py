@@ -193,6 +193,9 @@ def _relay(coturn: Coturn) -> Iterator[str]:
         yield from (f"listening-ip={coturn.relay[-1]}", f"relay-ip={coturn.relay[-1]}")
     if len(coturn.relay) > 1:
         yield f"external-ip={'/'.join(coturn.relay)}"
+    if coturn.relay and all(":" in address for address in coturn.relay):
+        # Clients that do not say which they want, as browsers do not, would get IPv4.
+        yield "allocation-default-address-family=ipv6"
 
 
 def _quotas(calls: int) -> Sequence[str]:
