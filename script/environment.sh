@@ -20,6 +20,15 @@ find_python() {
   die "Python 3.11, 3.12 or 3.13 with its venv module is needed (on Debian: apt install python3-venv)."
 }
 
+# make_environment: .venv with nothing in it, unless it is there.
+make_environment() {
+  if .venv/bin/python -c '' >/dev/null 2>&1; then return; fi
+  local python
+  python=$(find_python)
+  say "Making .venv with $("$python" --version)"
+  "$python" -m venv --clear .venv
+}
+
 # install_project [EXTRA]: make .venv and install the project, unless that was done for this pyproject.toml.
 install_project() {
   local extra=${1:-} stamp=.venv/.installed wanted
@@ -27,12 +36,7 @@ install_project() {
   if [ -x .venv/bin/python ] && grep -qxF "$wanted" "$stamp${extra:+-$extra}" 2>/dev/null; then
     return
   fi
-  if ! .venv/bin/python -c '' >/dev/null 2>&1; then
-    local python
-    python=$(find_python)
-    say "Making .venv with $("$python" --version)"
-    "$python" -m venv --clear .venv
-  fi
+  make_environment
   say "Installing the project and what it needs; the first time this takes a few minutes"
   local quiet=-qq
   if [ -t 1 ]; then quiet=; fi

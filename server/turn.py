@@ -198,6 +198,9 @@ def _relay(coturn: Coturn) -> Iterator[str]:
             yield "listening-ip=127.0.0.1"
     if len(coturn.relay) > 1:
         yield f"external-ip={'/'.join(coturn.relay)}"
+    if coturn.relay and all(":" in address for address in coturn.relay):
+        # Clients that do not say which they want, as browsers do not, would get IPv4.
+        yield "allocation-default-address-family=ipv6"
 
 
 def _quotas(calls: int) -> Sequence[str]:

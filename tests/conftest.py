@@ -23,6 +23,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return bool(_ALL_E2E.search(collection_path.read_text(encoding="utf-8"))) or None
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The image comes last: script/test has it built meanwhile."""
+    items.sort(key=lambda item: item.path.name == "test_container.py")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _nobodys_keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """API keys of whoever runs the tests must not close the doors of the servers in them."""

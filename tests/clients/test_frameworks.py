@@ -9,56 +9,40 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
-import sys
 import time
 import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
-from filelock import FileLock
 
 from tests.clients.checks import Seen, of, run_checks
+from tests.clients.environments import CannotInstall, environment
 from tests.e2e.serving import Served
 from units.engines.scripted import ANSWER, HEARD, LONG_ANSWER, SECONDS_PER_CHARACTER
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 HERE = Path(__file__).parent
-ENVIRONMENTS = HERE.parents[1] / ".clients"
 RATE = 24_000
 OSLO = {"city": "Oslo"}
 ASKED = "What is the weather like?"
 CALLED = {"called": "get_weather", "with": json.dumps(OSLO)}
 
 
-def environment(name: str) -> Path:
-    """The python of an environment with what ``NAME_requirements.txt`` says, made if there is none yet."""
-    folder = ENVIRONMENTS / name
-    marker, python = folder / "installed", folder / "bin" / "python"
-    requirements = HERE / f"{name}_requirements.txt"
-    wanted = requirements.read_text() + sys.version
-    ENVIRONMENTS.mkdir(exist_ok=True)
-    with FileLock(ENVIRONMENTS / f"{name}.lock"):
-        if not marker.is_file() or marker.read_text() != wanted:
-            shutil.rmtree(folder, ignore_errors=True)
-            subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-            command = [str(python), "-m", "pip", "install", "-q", "-r", str(requirements)]
-            done = subprocess.run(command, capture_output=True, text=True)
-            if done.returncode != 0:
-                lacking = f"{name} cannot be installed: {done.stderr[-2000:]}"
-                if os.environ.get("CI"):
-                    pytest.fail(lacking)
-                pytest.skip(lacking)
-            marker.write_text(wanted)
-    return python
+def python(name: str) -> str:
+    """That of the environment, which must be there in CI."""
+    try:
+        return str(environment(name))
+    except CannotInstall as error:
+        if os.environ.get("CI"):
+            pytest.fail(str(error))
+        pytest.skip(str(error))
 
 
 def run(name: str, served: Served) -> dict[str, Seen]:
     """What each check of ``NAME_client.py`` saw, by its name. The server must then be free again."""
-    checks = run_checks(str(environment(name)), "-I", str(HERE / f"{name}_client.py"), served.url)
+    checks = run_checks(python(name), "-I", str(HERE / f"{name}_client.py"), served.url)
     free(served)
     return checks
 

@@ -1,5 +1,8 @@
 """Builds the Dockerfile and runs what comes of it, as root on Debian, where there is no container engine.
 
+``python -m tests.e2e.container`` builds it, and needs nothing but the standard library, so that it can begin
+before all else is installed; who builds at the same time waits for it.
+
 The base image is a small Debian, made once and kept, with what was built, in the user's cache folder. What
 pip is told on this machine (indexes, certificates, its cache) it is told in the build, too.
 """
@@ -7,15 +10,15 @@ pip is told on this machine (indexes, certificates, its cache) it is told in the
 from __future__ import annotations
 
 import ast
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-from filelock import FileLock
 
 from tests.e2e.serving import Served
 
@@ -36,7 +39,10 @@ _PODMAN = ("podman", *_WHERE, "--tmpdir", str(_RUN / "libpod"), *_NO_DAEMONS)
 def missing() -> list[str]:
     """What this machine lacks for it."""
     lacking = [tool for tool in TOOLS if shutil.which(tool) is None]
-    return lacking + (["root"] if os.geteuid() else [])
+    if os.geteuid():
+        return [*lacking, "root"]
+    namespaces = ("unshare", "--mount", "--pid", "--net", "--fork", "true")
+    return lacking + (["namespaces"] if subprocess.run(namespaces, capture_output=True).returncode else [])
 
 
 def buildah(*arguments: str | Path) -> str:
@@ -59,7 +65,7 @@ def _run(*command: str | Path) -> str:
 def build(scratch: Path) -> None:
     """Make IMAGE of the checkout; what did not change is taken from the last time."""
     _STORE.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{_STORE}.lock"):
+    with _alone():
         if BASE not in buildah("images", "--format", "{{.Name}}:{{.Tag}}").splitlines():
             _make_base(scratch / "base.tar")
         arguments = [f"PYTHON_IMAGE={BASE}", f"TORCH_INDEX_URL={os.environ.get('TORCH_INDEX_URL', PYPI)}"]
@@ -69,6 +75,13 @@ def build(scratch: Path) -> None:
         how = ("--isolation", "chroot", "--pull-never", "--layers", "--format", "docker", "--tag", IMAGE)
         buildah("build", *how, *options, ROOT)
         buildah("rmi", "--prune")
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    with open(f"{_STORE}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _make_base(tar: Path) -> None:
@@ -85,6 +98,7 @@ def _pip_volumes(conf: Path) -> Iterator[str]:
         name, _, value = line.partition("=")
         told[name.rpartition(".")[2]] = " ".join(ast.literal_eval(value).split())
     cache = _run(*pip, "cache", "dir").strip()
+    Path(cache).mkdir(parents=True, exist_ok=True)
     # Nothing is compiled ahead, which takes long and saves little here. (In a file, pip wants a no to a no-.)
     told |= {"cache-dir": cache, "no-compile": "no"}
     conf.write_text("\n".join(["[global]", *(f"{name} = {value}" for name, value in told.items()), ""]))
@@ -122,3 +136,8 @@ def running(name: str, *arguments: str, port: int) -> Iterator[Served]:
         if process.poll() is None:
             podman("rm", "--force", name)
             process.wait(30)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        build(Path(folder))

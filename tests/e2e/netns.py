@@ -1,15 +1,19 @@
-"""A small Internet: a caller and a media server that see a relay, and have no way to each other.
+"""Network namespaces and wires between them.
 
-Three network namespaces with a wire from the relay to either end. They hang on processes that end with this
-one, so nothing is left behind, and the machine's own network is never touched. The addresses are public ones,
-since a relay refuses all others; no packet with them leaves the namespaces.
+They hang on processes that end with this one, so nothing is left behind, and the machine's own network is
+never touched. :func:`internet` is a small one: a caller and a media server that see a relay, and have no way
+to each other. Addresses are public ones, since a relay refuses all others; no packet with them leaves the
+namespaces.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+
+import pytest
 
 CALLER = "5.10.0.2"
 SERVER = "5.20.0.2"
@@ -18,12 +22,23 @@ OPEN_RELAY = "5.30.0.2"
 
 CANNOT = (
     "This machine does not let the tests make network namespaces, without which nothing is known of calls "
-    "over TURN: run them as root (in a container, with CAP_SYS_ADMIN), or allow user namespaces. "
+    "between networks: run them as root (in a container, with CAP_SYS_ADMIN), or allow user namespaces. "
 )
 
 
 class NoNamespaces(Exception):
     """Said loudly: the proof is not to be left out."""
+
+
+@contextmanager
+def skipping_without_namespaces() -> Iterator[None]:
+    """For the making of them; with NEEDS_NAMESPACES their absence is a failure."""
+    try:
+        yield
+    except (NoNamespaces, subprocess.CalledProcessError) as error:
+        if "NEEDS_NAMESPACES" in os.environ:
+            raise
+        pytest.skip(str(error))
 
 
 class Host:
@@ -46,23 +61,48 @@ class Internet:
 
 
 @contextmanager
+def namespaces(count: int) -> Iterator[list[Host]]:
+    """So many namespaces, each with nothing but its loopback. Raises NoNamespaces."""
+    with ExitStack() as stack:
+        first, as_user = _first(stack)
+        enter = [*first.prefix[:3], "--user", "--preserve-credentials"] if as_user else []
+        others = [
+            stack.enter_context(_namespace([*enter, "unshare", "--net"], as_user)) for _ in range(count - 1)
+        ]
+        for host in (first, *others):
+            host.run("ip", "link", "set", "lo", "up")
+        yield [first, *others]
+
+
+def route(host: Host, *words: str) -> None:
+    """``ip route add``, of the version of the first address in ``words``."""
+    version = "-6" if any(":" in word for word in words) else "-4"
+    host.run("ip", version, "route", "add", *words)
+
+
+@contextmanager
 def internet() -> Iterator[Internet]:
     """Raises NoNamespaces."""
-    with ExitStack() as stack:
-        caller, as_user = _first(stack)
-        enter = [*caller.prefix[:3], "--user", "--preserve-credentials"] if as_user else []
-        relay, server = (
-            stack.enter_context(_namespace([*enter, "unshare", "--net"], as_user)) for _ in range(2)
-        )
-        _wire(caller, relay, CALLER, "5.10.0.1")
-        _wire(server, relay, SERVER, "5.20.0.1")
-        for host in (caller, relay, server):
-            host.run("ip", "link", "set", "lo", "up")
+    with namespaces(3) as (caller, relay, server):
+        wire(caller, relay, [f"{CALLER}/30"], ["5.10.0.1/30"])
+        wire(server, relay, [f"{SERVER}/30"], ["5.20.0.1/30"])
         for address in (RELAY, OPEN_RELAY):
             relay.run("ip", "address", "add", f"{address}/32", "dev", "lo")
-            caller.run("ip", "route", "add", f"{address}/32", "via", "5.10.0.1")
-            server.run("ip", "route", "add", f"{address}/32", "via", "5.20.0.1")
+            route(caller, f"{address}/32", "via", "5.10.0.1")
+            route(server, f"{address}/32", "via", "5.20.0.1")
         yield Internet(caller, relay, server)
+
+
+def wire(end: Host, other: Host, addresses: Sequence[str], others: Sequence[str], mtu: int = 1500) -> None:
+    """Between two hosts, with the addresses (and prefix lengths) of either."""
+    name, its = f"to{other.pid}", f"to{end.pid}"
+    end.run("ip", "link", "add", name, "type", "veth", "peer", "name", its, "netns", str(other.pid))
+    for host, device, own in ((end, name, addresses), (other, its, others)):
+        host.run("ip", "link", "set", device, "mtu", str(mtu), "up")
+        for address in own:
+            # An IPv6 address is else of no use until nobody has objected to it for a second.
+            nodad = ["nodad"] if ":" in address else []
+            host.run("ip", "address", "add", address, "dev", device, *nodad)
 
 
 def _first(stack: ExitStack) -> tuple[Host, bool]:
@@ -93,11 +133,3 @@ def _namespace(unshare: Sequence[str], as_user: bool) -> Iterator[Host]:
         user = ["--user", "--preserve-credentials"] if as_user else []
         yield Host(["nsenter", "--target", str(holder.pid), *user, "--net"], holder.pid)
         holder.communicate()
-
-
-def _wire(end: Host, relay: Host, address: str, gateway: str) -> None:
-    name = f"to{end.pid}"
-    end.run("ip", "link", "add", "wire", "type", "veth", "peer", "name", name, "netns", str(relay.pid))
-    for host, device, its in ((end, "wire", address), (relay, name, gateway)):
-        host.run("ip", "address", "add", f"{its}/30", "dev", device)
-        host.run("ip", "link", "set", device, "up")

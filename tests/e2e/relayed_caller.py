@@ -1,4 +1,4 @@
-"""The caller's side of the TURN tests, to be run inside its namespace.
+"""The caller's side of tests between networks, to be run inside its namespace.
 
 ``python -m tests.e2e.relayed_caller`` reads lines of ``[SCENARIO, ARGUMENTS]`` and prints what came of each.
 """
@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -25,17 +27,28 @@ TRANSCRIBED = {"type": "realtime", "audio": {"input": {"transcription": {"model"
 
 
 async def call(
-    url: str, ice_servers: list[dict[str, Any]], lasting: float = 0.0, heed: Callable[[str], str] = str
+    url: str,
+    ice_servers: list[dict[str, Any]],
+    lasting: float = 0.0,
+    heed: Callable[[str], str] = str,
+    change: Callable[[str], str] = str,
+    relayed: bool = False,
+    instructions: str = "",
 ) -> dict[str, Any]:
-    """Say something for a second, hear the answer to its end; ``lasting`` seconds later type something."""
-    client = Client(*(RTCIceServer(**server) for server in ice_servers))
+    """Say something for a second, hear the answer to its end; ``lasting`` seconds later type something.
+
+    ``took`` is how many seconds it was from the offer to the first event.
+    """
+    client = Client(*(RTCIceServer(**server) for server in ice_servers), relayed=relayed)
     voice = ToneTrack(500)
-    seen: list[str] = []
     try:
+        began = time.monotonic()
         async with ClientSession(url) as http:
-            await client.add_audio(voice).add_channel().call(http, heed=heed)
-        seen += await until(client, "session.created")
-        client.channel.send(json.dumps({"type": "session.update", "session": TRANSCRIBED}))
+            await client.add_audio(voice).add_channel().call(http, change=change, heed=heed)
+        seen = await until(client, "session.created")
+        took = time.monotonic() - began
+        session = TRANSCRIBED | ({"instructions": instructions} if instructions else {})
+        client.channel.send(json.dumps({"type": "session.update", "session": session}))
         seen += await until(client, "input_audio_buffer.speech_started")
         voice.level = 0
         seen += await until(client, "output_audio_buffer.stopped")
@@ -44,18 +57,26 @@ async def call(
             await asyncio.sleep(lasting)
             client.channel.send(json.dumps({"type": "input_audio_buffer.clear"}))
             seen += await until(client, "input_audio_buffer.cleared")
-        return {"types": seen, "hertz": pitch(sound), "pair": pair_kinds(client)}
+        updated = next(event for event in seen if event["type"] == "session.updated")
+        return {
+            "types": [event["type"] for event in seen],
+            "hertz": pitch(sound),
+            "pair": pair_kinds(client),
+            "took": took,
+            "announced": re.findall(r"a=candidate:\S+ 1 udp \S+ (\S+)", client.answer),
+            "kept_instructions": updated["session"]["instructions"] == instructions,
+        }
     finally:
         await client.close()
 
 
-async def until(client: Client, kind: str) -> list[str]:
-    """Types of the events up to the first one of ``kind``."""
-    types: list[str] = []
+async def until(client: Client, kind: str) -> list[dict[str, Any]]:
+    """The events up to the first one of ``kind``."""
+    events: list[dict[str, Any]] = []
     async with asyncio.timeout(20):
-        while not types or types[-1] != kind:
-            types.append((await client.events.get())["type"])
-    return types
+        while not events or events[-1]["type"] != kind:
+            events.append(await client.events.get())
+    return events
 
 
 def pitch(sound: np.ndarray) -> float:
@@ -87,6 +108,15 @@ async def call_to_relay(url: str, ice_servers: list[dict[str, Any]]) -> dict[str
         return "".join(x for x in lines if not x.startswith("a=candidate") or " typ relay " in x)
 
     return await call(url, ice_servers, heed=only_relays)
+
+
+async def hidden_call(url: str) -> dict[str, Any]:
+    """A call by someone who keeps their addresses to themselves, as browsers do."""
+
+    def hide(sdp: str) -> str:
+        return "".join(x for x in sdp.splitlines(keepends=True) if not x.startswith("a=candidate"))
+
+    return await call(url, [], change=hide)
 
 
 async def plain_calls(urls: dict[str, str]) -> dict[str, Any]:
@@ -161,6 +191,7 @@ SCENARIOS = {
     "call": call,
     "calls": calls,
     "call_to_relay": call_to_relay,
+    "hidden_call": hidden_call,
     "plain_calls": plain_calls,
     "logins": logins,
     "peers": peers,

@@ -33,8 +33,9 @@ class Box:
 def image(tmp_path_factory: pytest.TempPathFactory) -> str:
     if "WITH_CONTAINER" not in os.environ:
         pytest.skip("WITH_CONTAINER=1 script/test builds and runs the image")
-    lacking = container.missing()
-    assert not lacking, f"it needs {', '.join(lacking)}"
+    if lacking := container.missing():
+        assert "NEEDS_CONTAINER" not in os.environ, f"it needs {', '.join(lacking)}"
+        pytest.skip(f"building the image needs {', '.join(lacking)}")
     container.build(tmp_path_factory.mktemp("build"))
     return container.IMAGE
 

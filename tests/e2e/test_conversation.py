@@ -87,7 +87,7 @@ async def test_two_calls_at_once_hear_their_own_answers_only(server: Served, tmp
         assert word_error_rate(others[1], exchange.shown) >= 0.75
     for exchange, other in (both, both[::-1]):
         spoken = ears.transcribe(exchange.sound).text
-        assert word_error_rate(exchange.answer, spoken) <= 0.25
+        assert word_error_rate(exchange.answer, spoken) <= 0.4
         assert word_error_rate(other.answer, spoken) >= 0.75
 
 

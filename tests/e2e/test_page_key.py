@@ -11,7 +11,7 @@ from aiohttp import ClientSession
 from playwright.async_api import Page, expect
 
 from server.keys import Key, new_key, sha256, write_keys
-from tests.e2e.browser import chromium, wait_for_event
+from tests.e2e.browser import chromium, microphone_file, wait_for_event
 from tests.e2e.serving import SCRIPTED, serving
 
 pytestmark = pytest.mark.e2e
@@ -36,8 +36,9 @@ async def test_a_person_enters_the_key_once_and_it_is_nowhere_else(tmp_path: Pat
     key, file = new_key(), tmp_path / "keys.json"
     write_keys(file, [Key("somebody", sha256(key))])
     flags = [*SCRIPTED, "--keys-file", str(file), "--log-level", "debug", "--num-pipelines", "1"]
+    microphone = microphone_file(tmp_path / "silence.wav")  # Chromium's own beeps, which is heard as speech
     with serving(*flags) as served:
-        async with chromium(served.url) as page:
+        async with chromium(served.url, microphone) as page:
             said: list[str] = []
             page.on("console", lambda line: said.append(line.text))
             await page.get_by_test_id("start").click()

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import shlex
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from secrets import token_hex
@@ -28,8 +26,19 @@ from playwright.async_api import Page
 from server.__main__ import main
 from server.turn import LOGIN_QUOTA, login
 from tests.e2e.browser import CHROMIUM, chromium, heard, microphone_file, types, wait_for_event
-from tests.e2e.netns import CALLER, OPEN_RELAY, RELAY, SERVER, Host, Internet, NoNamespaces, internet
+from tests.e2e.netns import (
+    CALLER,
+    OPEN_RELAY,
+    RELAY,
+    SERVER,
+    Host,
+    Internet,
+    NoNamespaces,
+    internet,
+    skipping_without_namespaces,
+)
 from tests.e2e.relayed_caller import pitch
+from tests.e2e.remote import Caller, calling, running
 from tests.e2e.serving import SCRIPTED, Served, serving
 from units.engines.scripted import TONE_HZ
 from units.messages import EAR_RATE
@@ -59,10 +68,11 @@ def turn_flags(host: str, *kinds: str, relay_for: str) -> list[str]:
 class Lab:
     """Everything that runs, and the ways to use it."""
 
+    caller: Caller
+
     def __init__(self, net: Internet, folder: Path) -> None:
         self.net = net
         self.folder = folder
-        self.callers: subprocess.Popen[str] | None = None
         self.certificate = str(folder / "relay.pem")
         self.key = str(folder / "relay.key")
         self.environment = {
@@ -71,30 +81,6 @@ class Lab:
             "SSL_CERT_FILE": self.certificate,
             "PYTHONUNBUFFERED": "1",
         }
-
-    def caller(self, scenario: str, **arguments: Any) -> Any:
-        """What came of a scenario of :mod:`tests.e2e.relayed_caller`."""
-        assert self.callers is not None
-        assert self.callers.stdin is not None
-        assert self.callers.stdout is not None
-        self.callers.stdin.write(json.dumps([scenario, arguments]) + "\n")
-        self.callers.stdin.flush()
-        answer = json.loads(self.callers.stdout.readline())
-        assert "failed" not in answer, answer["failed"]
-        return answer["result"]
-
-    @contextlib.contextmanager
-    def calling(self) -> Iterator[None]:
-        """Start the caller's side."""
-        self.callers = subprocess.Popen(
-            [*self.net.caller.prefix, sys.executable, "-m", "tests.e2e.relayed_caller"],
-            env=self.environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        with self.callers:
-            yield
 
     def duologue(self, host: Host, *arguments: str) -> str:
         return self.python(host, "server", *arguments)
@@ -159,25 +145,6 @@ class Lab:
         return {"urls": urls(RELAY)["udp"], "username": username, "credential": credential}
 
 
-@contextlib.contextmanager
-def running(command: Sequence[str], ready: str) -> Iterator[None]:
-    """A process, from when it has printed ``ready``."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    assert process.stdout is not None
-    try:
-        printed = ""
-        while ready not in printed:
-            line = process.stdout.readline()
-            assert line, printed
-            printed += line
-        drain = threading.Thread(target=process.stdout.read)
-        drain.start()
-        yield
-    finally:
-        process.terminate()
-        process.wait(10)
-
-
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with (
@@ -185,12 +152,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         contextlib.ExitStack() as stack,
         ThreadPoolExecutor() as threads,
     ):
-        try:
+        with skipping_without_namespaces():
             net = stack.enter_context(internet())
-        except (NoNamespaces, subprocess.CalledProcessError) as error:
-            if "NEEDS_NAMESPACES" in os.environ:
-                raise
-            pytest.skip(str(error))
         lab = Lab(net, tmp_path_factory.mktemp("turn"))
         lab.make_certificate()
         patch.setenv("DUOLOGUE_TURN_SECRET", SECRET)
@@ -199,7 +162,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
             lab.coturn(OPEN_RELAY, "server"),
         ]
         list(threads.map(stack.enter_context, relays))
-        stack.enter_context(lab.calling())
+        lab.caller = stack.enter_context(calling(net.caller.prefix, lab.environment))
         servers = [lab.server(BOTH, *turn_flags(RELAY, *KINDS, relay_for="both"))]
         servers += [
             lab.server(port, *turn_flags(OPEN_RELAY, kind, relay_for="server"))
@@ -386,7 +349,9 @@ def test_a_machine_without_namespaces_is_told_of_loudly(
     (tmp_path / "unshare").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     with (
-        pytest.raises(NoNamespaces, match=r"nothing is known of calls over TURN.*Operation not permitted"),
+        pytest.raises(
+            NoNamespaces, match=r"nothing is known of calls between networks.*Operation not permitted"
+        ),
         internet(),
     ):
         pass

@@ -13,6 +13,7 @@ from aiortc import (
     MediaStreamTrack,
     RTCConfiguration,
     RTCIceServer,
+    RTCIceTransportPolicy,
     RTCPeerConnection,
     RTCSessionDescription,
 )
@@ -157,8 +158,11 @@ class ToneTrack(AudioStreamTrack):
 class Client:
     """The browser's end of a call."""
 
-    def __init__(self, *ice_servers: RTCIceServer) -> None:
-        self.connection = RTCPeerConnection(RTCConfiguration(iceServers=list(ice_servers)))
+    def __init__(self, *ice_servers: RTCIceServer, relayed: bool = False) -> None:
+        policy = RTCIceTransportPolicy.RELAY if relayed else RTCIceTransportPolicy.ALL
+        self.connection = RTCPeerConnection(
+            RTCConfiguration(iceServers=list(ice_servers), iceTransportPolicy=policy)
+        )
         self.events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.frames: list[Any] = []
         self.channel: Any = None

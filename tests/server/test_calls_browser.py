@@ -7,6 +7,7 @@ import shutil
 from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from playwright.async_api import Browser, Page, async_playwright
@@ -18,7 +19,11 @@ from tests.server.test_calls_e2e import until
 
 CHROMIUM = shutil.which("chromium")
 
-pytestmark = [pytest.mark.e2e, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
+    pytest.mark.asyncio(loop_scope="module"),
+]
 
 CALL = """async (kind) => {
   const pc = window.pc = new RTCPeerConnection();
@@ -63,11 +68,11 @@ PITCH = """() => {
 
 
 @pytest.fixture
-async def pool() -> FakePool:
+def pool() -> FakePool:
     return FakePool()
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
@@ -83,7 +88,7 @@ async def browser() -> AsyncIterator[Browser]:
         await browser.close()
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def page(browser: Browser, pool: FakePool) -> AsyncIterator[Page]:
     async def blank(_request: web.Request) -> web.Response:
         return web.Response(text="<html></html>", content_type="text/html")
@@ -91,8 +96,8 @@ async def page(browser: Browser, pool: FakePool) -> AsyncIterator[Page]:
     app = web.Application()
     app.router.add_get("/", blank)
     setup_calls(app, pool, FakeSettings(), ClientSecrets(pool))
-    async with TestServer(app) as server:
-        page = await browser.new_page()
+    async with TestServer(app) as server, await browser.new_context() as alone:
+        page = await alone.new_page()
         await page.goto(str(server.make_url("/")))
         yield page
 

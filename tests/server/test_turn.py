@@ -144,6 +144,21 @@ def test_behind_a_nat_the_relay_has_two_addresses() -> None:
 
 
 @pytest.mark.parametrize(
+    ("relay", "family"),
+    [
+        (("2001:db8::9",), ["ipv6"]),
+        (("203.0.113.9",), []),
+        (("203.0.113.9", "10.0.0.7"), []),
+    ],
+)
+def test_a_relay_with_nothing_but_ipv6_gives_that_to_who_does_not_ask(
+    relay: tuple[str, ...], family: list[str]
+) -> None:
+    option = "allocation-default-address-family="
+    assert [x.removeprefix(option) for x in conf(relay=relay) if x.startswith(option)] == family
+
+
+@pytest.mark.parametrize(
     "address",
     [
         *(
