@@ -91,6 +91,10 @@ class Session(Protocol):
         """It is gone; the session goes on."""
 
     @property
+    def joined(self) -> int:
+        """Clients that have joined and not left."""
+
+    @property
     def unheard(self) -> int:
         """Pieces of sound that the unit has not got to."""
 
@@ -154,7 +158,7 @@ class _NoSession:
 
     def leave(self, transport: Transport) -> None: ...
 
-    unheard = 0
+    joined = unheard = 0
 
 
 class Peer:

@@ -50,6 +50,8 @@ MAX_WAITING = 32_000_000
 UNHEARD = 100
 """Pieces of sound that wait for the ears, above which nothing more is read from the client."""
 PING_S = 20.0
+MOST_CONTROLS = 8
+"""Connections that control one call."""
 
 Event = dict[str, Any]
 
@@ -196,7 +198,10 @@ class Sockets:
     async def _join(
         self, request: web.Request, transport: SocketTransport, session: Session
     ) -> web.StreamResponse:
-        """Control of a WebRTC call from elsewhere, until either ends."""
+        """Control of a WebRTC call from elsewhere, until either ends. Raises Refusal."""
+        if session.joined >= MOST_CONTROLS:
+            message = f"{MOST_CONTROLS} connections control this call already. Close one first."
+            raise Refusal(429, "too_many_sessions", message)
         session.join(transport)
         transport.on_slow = transport.close
         try:

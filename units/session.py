@@ -146,6 +146,11 @@ class Session:
         if transport in self._others:
             self._others.remove(transport)
 
+    @property
+    def joined(self) -> int:
+        """Clients that have joined and not left."""
+        return len(self._others)
+
     def complain(self, error: ProtocolError) -> None:
         """The client did something wrong that is no event, and is to be told."""
         self._run(self.service.complain, error)

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from server.calls import setup_calls
 from server.client_secrets import setup_client_secrets
-from server.socket import UNHEARD, Sockets, setup_sockets
+from server.socket import MOST_CONTROLS, UNHEARD, Sockets, setup_sockets
 from tests.server.fakes import Client, FakeSettings
 from units import EngineSettings, Pipeline, PipelineConfig, PipelineUnit, build_pipeline
 from units.engines.scripted import HEARD
@@ -355,6 +355,24 @@ async def test_the_end_of_a_call_ends_control_of_it(served: Served) -> None:
         assert response.status == 200
     message = await control.socket.receive(timeout=5)
     assert message.type is WSMsgType.CLOSE
+    await phone.close()
+    await served.free()
+
+
+async def test_so_many_connections_control_a_call_and_no_more(served: Served) -> None:
+    phone = Client().add_channel().add_audio()
+    await phone.call(served.http)
+    url = f"/v1/realtime?call_id={phone.location.rsplit('/', 1)[1]}"
+    controls = [await served.dial(url) for _ in range(MOST_CONTROLS)]
+    async with served.http.get(url, headers={"Upgrade": "websocket", "Connection": "upgrade"}) as refused:
+        assert (refused.status, (await refused.json())["error"]["code"]) == (429, "too_many_sessions")
+    await controls.pop().socket.close()
+    async with asyncio.timeout(5):
+        while len(controls) < MOST_CONTROLS:
+            with suppress(WSServerHandshakeError):  # it is not known yet that one has left
+                controls.append(await served.dial(url))
+    for control in controls:
+        await control.socket.close()
     await phone.close()
     await served.free()
 
