@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import pytest
 from aiohttp import ClientSession, web
-from aiohttp.test_utils import TestClient, TestServer
+from aiohttp.test_utils import TestServer
 
 from server.calls import Calls, setup_calls
 from server.client_secrets import ClientSecrets
@@ -38,8 +38,8 @@ async def house() -> AsyncIterator[House]:
     pool = FakePool()
     app = web.Application()
     calls = setup_calls(app, pool, FakeSettings(), ClientSecrets(pool))
-    async with TestClient(TestServer(app)) as http:
-        yield House(pool, calls, http)
+    async with TestServer(app) as server, ClientSession(server.make_url("/")) as http:
+        yield House(pool, calls, http)  # no TestClient: that keeps every response
 
 
 @pytest.fixture
