@@ -13,6 +13,7 @@ from server.errors import api_errors
 from server.health import setup_health
 from server.keys import Keys
 from server.page import client_web_dir, setup_page
+from server.records.setup import setup_records
 from server.settings import Settings
 from server.socket import setup_sockets
 from server.startup import Load, LoadedPool, Report, Startup, setup_startup
@@ -35,9 +36,10 @@ def build_app(
 
     ``pipeline`` is a loaded one, or a blocking function that loads it while the app already answers;
     ``announce`` is told, from any thread, what is being loaded. ``keys`` are those of the settings.
-    ``watchers`` are told of every session.
+    ``watchers`` are told of every session. Raises SettingsError when records cannot be kept.
     """
     app = web.Application(middlewares=[api_errors], client_max_size=MAX_BODY_BYTES)
+    watchers = (*watchers, *setup_records(app, settings))
     startup = Startup(pipeline if callable(pipeline) else lambda _: pipeline, announce)
     setup_startup(app, startup, settings.shutdown_grace_s)
     setup_health(app)

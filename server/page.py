@@ -57,7 +57,12 @@ def setup_page(app: web.Application, settings: Settings, folder: Path | None = N
 
     async def client_config(_request: web.Request) -> web.Response:
         servers = (*settings.ice_servers, *(turn.servers(f"page-{token_hex(8)}") if turn else ()))
-        body = {"ice_servers": [rtc_ice_server(server) for server in servers], "version": version("duologue")}
+        body = {
+            "ice_servers": [rtc_ice_server(server) for server in servers],
+            "version": version("duologue"),
+            "recording": settings.record_calls is not None,
+            "transcripts": settings.transcripts is not None or bool(settings.webhook),
+        }
         return web.json_response(body, headers={"Cache-Control": "no-store"})
 
     app.on_response_prepare.append(_secure)
