@@ -50,7 +50,7 @@ class Track:
         self._taken = 0
         self._pieces: deque[_Piece] = deque()
         self._starts: dict[str, int] = {}  # of items
-        self._quiet = 0  # samples of silence so far
+        self._quiet = _PAUSE  # samples of silence so far
 
     def arrived(self, samples: Int16, now: int) -> None:
         """The last of ``samples`` has just been spoken."""

@@ -55,8 +55,10 @@ def serving(
     prefix: Sequence[str] = (),
     program: Sequence[str] = ("-m", "tests.protocol.tapped"),
     environment: Mapping[str, str] = MappingProxyType({}),
+    dies: bool = False,
 ) -> Iterator[Served]:
-    """``duologue serve`` with ``flags`` on a free port, until the block ends. It must then exit with 0.
+    """``duologue serve`` with ``flags`` on a free port, until the block ends. It must then exit with 0,
+    unless it ``dies`` in the block.
 
     ``prefix`` goes in front of the command, such as ``nsenter`` and its arguments.
     """
@@ -71,7 +73,7 @@ def serving(
     try:
         served.wait_ready(timeout)
         yield served
-        assert served.stop() == 0, "\n".join(served.lines)
+        assert dies or served.stop() == 0, "\n".join(served.lines)
     finally:
         if process.poll() is None:
             process.kill()

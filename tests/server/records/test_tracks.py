@@ -136,3 +136,13 @@ def test_what_was_written_stays() -> None:
     assert track.end == RATE
     track.queued(sound(10), RATE // 2, "b")
     assert np.count_nonzero(track.take(RATE)) == 10
+
+
+def test_a_first_packet_that_was_held_up_holds_up_nothing_else() -> None:
+    track = Track()
+    track.arrived(sound(level=0), RATE)
+    for n in range(1, 20):
+        track.arrived(sound(level=0), max(RATE, RATE - 8 * STEP + n * STEP))
+    now = RATE - 8 * STEP + 20 * STEP
+    track.arrived(sound(), now)
+    assert track.end <= now + RATE // 20
