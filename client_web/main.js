@@ -4,7 +4,7 @@ import { BACKOFF_MS, VoiceAgentClient } from './call/client.js';
 import { useKey } from './call/key.js';
 import { LevelMeter } from './call/levels.js';
 import { micObstacle } from './call/mic.js';
-import { readConfig, readHealth } from './call/signalling.js';
+import { readConfig, readHealth, readKept } from './call/signalling.js';
 import { Speaker } from './call/speaker.js';
 import { browserOf, problem } from './core/problems.js';
 import { deadline, initialState, reduce } from './core/reducer.js';
@@ -38,7 +38,10 @@ const client = new VoiceAgentClient({
   log,
   context,
   // Anew for each call: logins for TURN servers expire.
-  iceServers: async () => (await readConfig()).ice_servers,
+  iceServers: async () => {
+    const [config] = await Promise.all([readConfig(), learnKept()]);
+    return config.ice_servers;
+  },
 });
 
 function toggleMute() {
@@ -101,8 +104,13 @@ store.subscribe((state) => {
   due = setTimeout(() => store.dispatch({ type: 'tick', now: performance.now() }), Math.max(0, at - performance.now()) + 1);
 });
 
+async function learnKept() {
+  const kept = await readKept();
+  if (kept) store.dispatch({ type: 'kept', kept, now: performance.now() });
+}
+
 async function watchHealth() {
-  const health = await readHealth();
+  const [health] = await Promise.all([readHealth(), learnKept()]);
   store.dispatch({ type: 'health', health, now: performance.now() });
   if (health !== 'ready') setTimeout(watchHealth, HEALTH_MS);
 }

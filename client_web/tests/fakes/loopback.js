@@ -21,6 +21,8 @@
     hang = false;
     /** The request fails as if nobody listened. */
     down = false;
+    /** What is kept of calls. */
+    kept = { recording: false, transcripts: false };
     /** @type {number} of readyz */
     ready = 200;
     /** session.created is sent by itself. */
@@ -48,7 +50,8 @@
       const method = init.method ?? 'GET';
       this.requests.push({ url: url.pathname, method });
       if (url.pathname.endsWith('/readyz')) return json(this.ready, { status: this.ready === 200 ? 'ready' : 'loading' });
-      if (url.pathname.endsWith('/client-config.json')) return json(200, { ice_servers: [], version: 'fake' });
+      if (url.pathname.endsWith('/client-config.json')) return json(200, { ice_servers: [], version: 'fake', ...this.kept });
+      if (url.pathname.endsWith('/notice.json')) return json(200, this.kept);
       if (url.pathname.endsWith('/hangup')) return new Response(null, { status: 200 });
       if (!url.pathname.endsWith('/v1/realtime/calls')) return realFetch(input, init);
       if (this.down) throw new TypeError('Failed to fetch');

@@ -10,6 +10,7 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,8 +22,10 @@ from server.records.standard import check_receiver, secret_key, signed
 from server.records.webhook import Webhook
 from server.settings import Settings
 from server.settings_sources import SettingsError, load_settings
+from tests.server.records.served import records, serving, typed
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+WRITTEN = {"type": "realtime", "output_modalities": ["text"]}
 
 
 def test_a_signature_is_that_of_the_standards_own_example() -> None:
@@ -189,6 +192,28 @@ async def test_a_receiver_that_is_gone_for_good_is_sent_nothing_more(
     await sending.close()
     sending.webhook.keep({"n": 2})
     assert (len(receiver.headers), sending.webhook.lost) == (1, 2)
+
+
+async def test_a_call_is_reported_also_when_the_receiver_fails_and_the_server_stops(
+    server: TestServer, receiver: Receiver, tmp_path: Path
+) -> None:
+    receiver.answers = [500, 500]
+    url = str(server.make_url("/calls"))
+    settings = {"record_calls": None, "webhook": url, "webhook_secret": SECRET}
+    async with serving(tmp_path, **settings) as http, http.ws_connect("/v1/realtime?model=m") as socket:
+        await socket.send_json({"type": "session.update", "session": WRITTEN})
+        await socket.send_json(typed("[[echo:Yes.]]"))
+        await socket.send_json({"type": "response.create"})
+        while (await socket.receive_json())["type"] != "response.done":
+            pass
+    assert receiver.records == records(tmp_path)
+    assert [(each["type"], each.get("text")) for each in receiver.records] == [
+        ("call.began", None),
+        ("text", "[[echo:Yes.]]"),
+        ("text", "Yes."),
+        ("call.ended", None),
+    ]
+    assert len({id for id, _ in receiver.headers[:3]}) == 1
 
 
 @pytest.mark.parametrize(
