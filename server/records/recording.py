@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,11 +56,8 @@ class OpusFile:
 
     def close(self) -> None:
         """Write the last page."""
-        try:
+        with closing(self._file), closing(self._container):
             self._container.mux(self._stream.encode(None))
-        finally:
-            self._container.close()
-            self._file.close()
 
 
 class Recording(Observer):
@@ -117,12 +115,16 @@ class Recording(Observer):
             return self._write(now)
         except (OSError, av.FFmpegError) as error:
             self._give_up(error)
+            with suppress(OSError, av.FFmpegError):
+                if self._file is not None:
+                    self._file.close()
             return False
 
     def _write(self, now: float) -> bool:
         ended = self._ended  # read first: whatever came before the end is waiting by now
-        while self._waiting:
-            self._waiting.popleft()()
+        waiting = self._waiting
+        while waiting:
+            waiting.popleft()()
         if self._file is None:
             self._file = OpusFile(self._path)
         until = self._place(now - LAG)
@@ -163,6 +165,7 @@ class Recording(Observer):
         return resampler.convert(samples, rate)
 
     def _give_up(self, error: object) -> None:
-        self._given_up = True
-        self._waiting.clear()
-        self._writer.give_up(self._path, error)
+        if not self._given_up:
+            self._given_up = True
+            self._waiting = deque()
+            self._writer.give_up(self._path, error)

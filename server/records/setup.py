@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,6 +23,22 @@ WRITING_S = 5.0
 """For the disk to take the last records when the server stops."""
 SENDING_S = 5.0
 """The same for the webhook's receiver."""
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """What keeps the records of a server."""
+
+    writer: Writer
+    webhook: Webhook | None
+
+    @property
+    def failures(self) -> int:
+        """Files that were given up, and records that no receiver got, since the start."""
+        return self.writer.failures + (self.webhook.lost if self.webhook is not None else 0)
+
+
+RECORDS = web.AppKey("records", Records)
 
 
 def setup_records(app: web.Application, settings: Settings) -> list[Watcher]:
@@ -51,6 +68,7 @@ def setup_records(app: web.Application, settings: Settings) -> list[Watcher]:
         yield
         await webhook.close(running, SENDING_S)
 
+    app[RECORDS] = Records(writer, webhook)
     if settings.record_calls is not None or settings.transcripts is not None:
         app.cleanup_ctx.append(write)
     if webhook is not None:

@@ -84,6 +84,8 @@ class JsonLines:
                 self._file.close()
         except OSError as error:
             self._give_up(error)
+            if self._file is not None:
+                self._file.close()
 
     def _give_up(self, error: object) -> None:
         self._given_up = True

@@ -121,5 +121,7 @@ class PrivateFile:
         return len(data)
 
     def close(self) -> None:
-        """It is whole."""
-        os.close(self._descriptor)
+        """It is whole. Idempotent."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)

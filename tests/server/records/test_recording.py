@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import resource
 import stat
 from pathlib import Path
@@ -152,6 +153,14 @@ def test_a_disk_that_hangs_costs_a_bounded_amount_of_memory(
     assert call.writer.failures == 1
     call.write()
     assert not call.open
+
+
+def test_a_recording_that_was_given_up_holds_no_file(tmp_path: Path, small_disk: None) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    call = Call(tmp_path / "call.ogg")
+    call.run(30.0, hears=500, plays=300)
+    assert not call.open
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from server.records import webhook as module
+from server.records.setup import RECORDS
 from server.records.standard import check_receiver, secret_key, signed
 from server.records.webhook import Webhook
 from server.settings import Settings
@@ -199,7 +200,7 @@ async def test_a_call_is_reported_also_when_the_receiver_fails_and_the_server_st
 ) -> None:
     receiver.answers = [500, 500]
     url = str(server.make_url("/calls"))
-    settings = {"record_calls": None, "webhook": url, "webhook_secret": SECRET}
+    settings: dict[str, Any] = {"record_calls": None, "webhook": url, "webhook_secret": SECRET}
     async with serving(tmp_path, **settings) as http, http.ws_connect("/v1/realtime?model=m") as socket:
         await socket.send_json({"type": "session.update", "session": WRITTEN})
         await socket.send_json(typed("[[echo:Yes.]]"))
@@ -207,6 +208,7 @@ async def test_a_call_is_reported_also_when_the_receiver_fails_and_the_server_st
         while (await socket.receive_json())["type"] != "response.done":
             pass
     assert receiver.records == records(tmp_path)
+    assert http.app[RECORDS].failures == 0
     assert [(each["type"], each.get("text")) for each in receiver.records] == [
         ("call.began", None),
         ("text", "[[echo:Yes.]]"),
