@@ -4,7 +4,7 @@ import { VoiceAgentClient } from './call/client.js';
 import { useKey } from './call/key.js';
 import { LevelMeter } from './call/levels.js';
 import { micObstacle } from './call/mic.js';
-import { readConfig, readHealth } from './call/signalling.js';
+import { readConfig, readHealth, readKept } from './call/signalling.js';
 import { Speaker } from './call/speaker.js';
 import { browserOf, problem } from './core/problems.js';
 import { deadline, initialState, reduce } from './core/reducer.js';
@@ -37,7 +37,7 @@ let healthDue;
 /** Ask the server how it is, and again and again until it is ready. */
 async function watchHealth() {
   clearTimeout(healthDue);
-  const health = await readHealth();
+  const [health] = await Promise.all([readHealth(), learnKept()]);
   store.dispatch({ type: 'health', health, now: performance.now() });
   clearTimeout(healthDue);
   if (health !== 'ready') healthDue = setTimeout(watchHealth, HEALTH_MS);
@@ -52,7 +52,10 @@ const client = new VoiceAgentClient({
   log,
   context,
   // Anew for each call: logins for TURN servers expire.
-  iceServers: async () => (await readConfig()).ice_servers,
+  iceServers: async () => {
+    const [config] = await Promise.all([readConfig(), learnKept()]);
+    return config.ice_servers;
+  },
   health: watchHealth,
 });
 
@@ -115,6 +118,11 @@ store.subscribe((state) => {
   if (at === null) return;
   due = setTimeout(() => store.dispatch({ type: 'tick', now: performance.now() }), Math.max(0, at - performance.now()) + 1);
 });
+
+async function learnKept() {
+  const kept = await readKept();
+  if (kept) store.dispatch({ type: 'kept', kept, now: performance.now() });
+}
 
 const obstacle = 'RTCPeerConnection' in window ? micObstacle() : 'unsupported';
 if (obstacle) store.dispatch({ type: 'block', problem: problem(obstacle, context), now: performance.now() });

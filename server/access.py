@@ -24,8 +24,9 @@ from server.keys import EPHEMERAL, Key, Keys
 
 logger = logging.getLogger(__name__)
 
-OPEN = frozenset({"/healthz", "/readyz", "/{path}"})
-"""Routes that anybody may ask for: health, and the files of the page. All others are guarded."""
+OPEN = frozenset({"/healthz", "/readyz", "/notice.json", "/{path}"})
+"""Routes that anybody may ask for: health, what is kept of calls, and the files of the page. All others are
+guarded."""
 EPHEMERAL_MAY = frozenset(
     {REALTIME, f"{REALTIME}/calls", f"{REALTIME}/calls/{{call_id}}", f"{REALTIME}/calls/{{call_id}}/hangup"}
 ) | {"/client-config.json"}

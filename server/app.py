@@ -14,6 +14,7 @@ from server.health import setup_health
 from server.keys import Keys
 from server.metrics import setup_metrics
 from server.page import client_web_dir, setup_page
+from server.records.setup import setup_records
 from server.settings import Settings
 from server.socket import setup_sockets
 from server.startup import Load, LoadedPool, Report, Startup, setup_startup
@@ -36,9 +37,10 @@ def build_app(
 
     ``pipeline`` is a loaded one, or a blocking function that loads it while the app already answers;
     ``announce`` is told, from any thread, what is being loaded. ``keys`` are those of the settings.
-    ``watchers`` are told of every session.
+    ``watchers`` are told of every session. Raises SettingsError when records cannot be kept.
     """
     app = web.Application(middlewares=[api_errors], client_max_size=MAX_BODY_BYTES)
+    watchers = (*watchers, *setup_records(app, settings))
     startup = Startup(pipeline if callable(pipeline) else lambda _: pipeline, announce)
     setup_startup(app, startup)
     setup_health(app)

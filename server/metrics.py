@@ -11,11 +11,12 @@ from typing import Any
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Histogram, PlatformCollector, ProcessCollector
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 
 from server.doors import FRESH
 from server.media import Media
+from server.records.setup import RECORDS
 from server.startup import STARTUP, Phase, Startup
 from server.watch import Begun
 from units import Observer, UnitState, Worked
@@ -51,8 +52,10 @@ ROUND_TRIP = (0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0)
 class Metrics:
     """The counters of one server."""
 
-    def __init__(self, startup: Startup) -> None:
+    def __init__(self, startup: Startup, unkept: Callable[[], int] = int) -> None:
+        """``unkept``: how many records of calls could not be kept."""
         self._startup = startup
+        self._unkept = unkept
         self._open: dict[str, int] = {"webrtc": 0, "websocket": 0}
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
@@ -152,6 +155,8 @@ class Metrics:
         for door, count in self._open.items():
             sessions.add_metric([door], count)
         yield sessions
+        unkept = "Files of records that were given up, and records that no webhook's receiver got."
+        yield CounterMetricFamily("duologue_record_failures", unkept, self._unkept())
 
 
 class _Now:
@@ -229,8 +234,8 @@ class _Session(Observer):
 
 
 def setup_metrics(app: web.Application) -> Metrics:
-    """Add ``/metrics``, and count every request. Needs :func:`server.startup.setup_startup`."""
-    metrics = Metrics(app[STARTUP])
+    """Add ``/metrics``, and count every request. Needs what ``setup_startup`` and ``setup_records`` add."""
+    metrics = Metrics(app[STARTUP], lambda: app[RECORDS].failures)
 
     async def answer(request: web.Request) -> web.Response:
         """Everything, in the text format that the client asks for."""

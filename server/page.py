@@ -51,17 +51,31 @@ def client_web_dir() -> Path:
 
 
 def setup_page(app: web.Application, settings: Settings, folder: Path | None = None) -> None:
-    """Add the page at ``/``, its files, and ``/client-config.json``. Goes after every other route."""
+    """Add the page at ``/``, its files, ``/client-config.json``, and what callers are to be told before they
+    have a key: ``/notice.json``. Goes after every other route.
+    """
     app[FOLDER] = (folder or client_web_dir()).resolve()
     turn = settings.turn if settings.turn and settings.turn.serves_callers else None
+    kept = {
+        "recording": settings.record_calls is not None,
+        "transcripts": settings.transcripts is not None or bool(settings.webhook),
+    }
 
     async def client_config(_request: web.Request) -> web.Response:
         servers = (*settings.ice_servers, *(turn.servers(f"page-{token_hex(8)}") if turn else ()))
-        body = {"ice_servers": [rtc_ice_server(server) for server in servers], "version": version("duologue")}
+        body = {
+            "ice_servers": [rtc_ice_server(server) for server in servers],
+            "version": version("duologue"),
+            **kept,
+        }
         return web.json_response(body, headers={"Cache-Control": "no-store"})
+
+    async def notice(_request: web.Request) -> web.Response:
+        return web.json_response(kept, headers={"Cache-Control": "no-store"})
 
     app.on_response_prepare.append(_secure)
     app.router.add_get("/client-config.json", client_config)
+    app.router.add_get("/notice.json", notice)
     app.router.add_get(r"/{path:(?!v1/).*}", _file)
 
 

@@ -19,6 +19,7 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 from server.ice import IceServer, parse_ice_server
 from server.keys import EPHEMERAL, default_keys_file
 from server.ports import parse_ports
+from server.records.standard import check_receiver, secret_key
 from server.turn import RelayFor, Turn, parse_turn_url
 from units.config import INSTRUCTIONS
 from units.engines.base import EngineSettings
@@ -161,6 +162,27 @@ class Settings(BaseSettings):
         "MCP server that clients may have the model use, such as https://tools.example.org/mcp: this "
         "address and what is below it. Repeat the flag, or separate by commas, for several. None by "
         "default: clients cannot have this server connect anywhere.",
+    )
+
+    record_calls: Path | None = _in(
+        "Records",
+        None,
+        "Folder for the sound of every call, an Ogg Opus file each: the caller on the left, the assistant on "
+        "the right. The page says so; telling others who call is up to you. Off by default.",
+    )
+    transcripts: Path | None = _in(
+        "Records",
+        None,
+        "Folder for what was said in every call, a JSON Lines file each; the page says so. Off by default.",
+    )
+    webhook_secret: SecretStr = _in(
+        "Records", SecretStr(""), "Secret that signs what is sent to the webhook, such as whsec_..."
+    )
+    webhook: str = _in(
+        "Records",
+        "",
+        "Address, such as https://example.org/calls, that is sent what was said in every call, as Standard "
+        "Webhooks; the page says so. http only to localhost and private addresses in digits. Off by default.",
     )
 
     device: Device = _in(
@@ -372,6 +394,22 @@ class Settings(BaseSettings):
         secrets = [info.data.get("turn_secret", True), info.data.get("turn_secret_file", True)]
         if value and not any(secrets):
             raise ValueError(f"needs the secret, in {ENV_PREFIX}TURN_SECRET or --turn-secret-file")
+        return value
+
+    @field_validator("webhook_secret")
+    @classmethod
+    def _signs(cls, value: SecretStr) -> SecretStr:
+        if value:
+            secret_key(value.get_secret_value())
+        return value
+
+    @field_validator("webhook")
+    @classmethod
+    def _receiver(cls, value: str, info: ValidationInfo) -> str:
+        if value:
+            check_receiver(value)
+            if not info.data.get("webhook_secret", True):
+                raise ValueError(f"needs a secret, in {ENV_PREFIX}WEBHOOK_SECRET")
         return value
 
     @property

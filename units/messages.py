@@ -409,6 +409,25 @@ class Sentence:
     voice: Voice
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What was said, typed, called or returned, once that is certain. For whoever writes a session down."""
+
+    item_id: str
+    role: Literal["user", "assistant", "system", "tool"]
+    kind: Literal["speech", "text", "tool_call", "tool_result", "approval"]
+    text: str
+    """The words that were heard; of a call its arguments as the model wrote them, of a result the output."""
+    response_id: str = ""
+    interrupted: bool = False
+    """There was more of it, that nobody heard."""
+    name: str = ""
+    """Of a tool."""
+    tool_call_id: str = ""
+    error: str = ""
+    """Why there are no words, or no output."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Audio:
     """Speech, on its way to be heard: int16 mono at ``rate`` Hz.

@@ -1,4 +1,4 @@
-"""Watching a session: what its client is sent, and how long its engines take.
+"""Watching a session: what its client is sent, what is heard and said, and how long its engines take.
 
 Stages time their engines with :func:`timed`; their runner delivers the :class:`Worked` to the session like
 everything else, and the session tells its observers. Nothing here changes what a session does.
@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from units.messages import Notice
+from units.messages import Float32, Int16, Notice, Said
 
 Stage = Literal["vad", "turn", "stt", "llm", "tts"]
 
@@ -49,6 +49,21 @@ class Observer:
 
     def worked(self, scope: str, work: Worked) -> None:
         """``scope`` is the id of the response that the work was for, or names the session."""
+
+    def heard(self, samples: Float32) -> None:
+        """Sound from the caller, as it arrives: float32 mono at 16 kHz. Not to be changed."""
+
+    def played(self, samples: Int16, rate: int) -> None:
+        """What the caller hears from now on, silence included: int16 mono, about 20 ms. Not to be changed."""
+
+    def queued(self, item_id: str, samples: Int16, rate: int) -> None:
+        """Instead of :meth:`played`: more of an item's sound, for a client that plays it itself."""
+
+    def stopped(self, item_id: str, audio_end_ms: int) -> None:
+        """Such a client plays no more of this item than that; without an item, nothing from now on."""
+
+    def said(self, said: Said) -> None:
+        """Something that was said or done is certain now."""
 
     def closed(self, reason: str) -> None:
         """The session is over. Called once, last."""

@@ -70,18 +70,45 @@ class _Speech:
         return Heard(self.tag, self.pulled * 1000 // rate, text)
 
 
+class AssumedPlayout:
+    """How much has been played by a client that plays the sound itself, if it does so at once.
+
+    Pure: ``now`` is any clock, in seconds.
+    """
+
+    def __init__(self) -> None:
+        self._began: dict[str, float] = {}  # by item id
+        self._until = 0.0
+
+    def queued(self, item_id: str, seconds: float, now: float) -> None:
+        """It is sent so much more sound."""
+        start = max(now, self._until)
+        self._began.setdefault(item_id, start)
+        self._until = start + seconds
+
+    def stop(self, now: float) -> None:
+        """It plays nothing of what it has."""
+        self._until = min(self._until, now)
+
+    def heard(self, now: float) -> dict[str, float]:
+        """Seconds that have passed of each item, which may be more than it has."""
+        return {item_id: max(0.0, now - began) for item_id, began in self._began.items()}
+
+
 class Playout:
     """A queue of int16 mono speech at ``sample_rate`` Hz: one tag after the other, in the order in which
     they were first written; what one tag says is never cut in two by another.
 
     ``on_started(tag)`` is called when the first sample of a tag is pulled, ``on_stopped(heard)`` when
     its last one was and nothing more will come. Neither is called for speech that is flushed.
+    ``on_pulled(frame)`` gets all that is pulled, also silence; None: nobody is interested.
     """
 
     def __init__(self, sample_rate: int) -> None:
         self.sample_rate = sample_rate
         self.on_started: Callable[[str], None] = _ignore
         self.on_stopped: Callable[[Heard], None] = _ignore
+        self.on_pulled: Callable[[Int16], None] | None = None
         self._queue: deque[_Speech] = deque()
 
     @property
@@ -115,6 +142,12 @@ class Playout:
 
     def pull(self, n: int) -> Int16 | None:
         """The next ``n`` samples, or None when there is nothing to say. A short tail is padded with zeros."""
+        frame = self._next(n)
+        if self.on_pulled is not None:
+            self.on_pulled(np.zeros(n, np.int16) if frame is None else frame)
+        return frame
+
+    def _next(self, n: int) -> Int16 | None:
         if not self._queue or not any(speech.chunks for speech in self._queue):
             return None
         frame = np.zeros(n, np.int16)

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from units.messages import Audio, Envelope, Float32, Int16, Pcm, Recording
+from units.messages import Audio, Envelope, Float32, Int16, Pcm, Recording, Said
 from units.observe import Observer, Worked
-from units.playout import Heard
+from units.playout import AssumedPlayout, Heard
 from units.realtime.effects import (
     Append,
     CallTool,
@@ -28,6 +28,7 @@ from units.realtime.effects import (
     Recognise,
     SendAudio,
     SendEvent,
+    StopPlaying,
     Submit,
 )
 from units.realtime.errors import ProtocolError
@@ -93,6 +94,7 @@ class Session:
         self._asking: Transport | None = None  # whose event is being handled
         self._appended: dict[int, EarResampler] = {}
         self._voices: dict[str, VoiceResampler] = {}  # by item id: of speech that is being sent in events
+        self._elsewhere = AssumedPlayout()
         self._timer: asyncio.TimerHandle | None = None
         self._quiet_since = time.time()  # when the client was last sent something
         self._tool_servers: ToolServers | None = None  # made when they are first needed
@@ -119,13 +121,20 @@ class Session:
         self.unit.output_queue.on_stopped = self._playout_stopped
         self._set_timer()
         sends_audio = not getattr(transport, "plays_audio", True)
+        if self._observers and not sends_audio:
+            self.unit.output_queue.on_pulled = self._played
         max_message = getattr(transport, "max_message", MAX_MESSAGE)
         self._run(lambda: self.service.open(sends_audio=sends_audio, max_message=max_message))
 
     def hear(self, samples: Float32) -> None:
         """Sound from the caller: float32 mono at 16 kHz, any length. The array must not change any more."""
         if not self.closed:
-            self.unit.hear(self.scope, Pcm(samples))
+            self._heard(samples)
+
+    def _heard(self, samples: Float32) -> None:
+        for observer in self._observers:
+            observer.heard(samples)
+        self.unit.hear(self.scope, Pcm(samples))
 
     def handle(self, message: str | bytes, sender: Transport | None = None) -> None:
         """A client event as it arrived. What is wrong with it is answered; nothing is raised.
@@ -183,6 +192,7 @@ class Session:
                 timer.cancel()
         if self._tool_servers is not None:
             self._tool_servers.close()
+        self._conclude()
         self.unit.release(self)
         for transport in self._transports():
             transport.close(reason)
@@ -190,6 +200,13 @@ class Session:
         for observer in self._observers:
             observer.closed(reason)
         self._observers = ()
+
+    def _conclude(self) -> None:
+        """What is being said ends here, so that it is known how much of it was heard."""
+        if self._observers:
+            heard = self.unit.output_queue.flush()
+            for said in self.service.ended(heard, self._elsewhere.heard(time.monotonic())):
+                self._said(said)
 
     def _run(
         self, step: Callable[..., list[Effect]], *args: object, scope: CancelScope | None = None
@@ -237,6 +254,10 @@ class Session:
                     self.unit.output_queue.finish(response_id)
                 case FlushPlayout():
                     self._perform(self.service.flushed(self.unit.output_queue.flush()))
+                case StopPlaying(item_id, audio_end_ms):
+                    self._stop_playing(item_id, audio_end_ms)
+                case Said():
+                    self._said(effect)
                 case ListTools() | CallTool() | CancelTool():
                     self._reach_tools().perform(effect)
                 case Close(reason):
@@ -270,8 +291,23 @@ class Session:
             samples = voice.finish()
         else:
             samples = voice.convert(audio.samples, audio.rate)
-        if len(samples):
-            self._send({**event, "delta": encoded(samples, kind)})
+        if not len(samples):
+            return
+        if self._observers:
+            self._elsewhere.queued(event["item_id"], len(samples) / RATES[kind], time.monotonic())
+        for observer in self._observers:
+            observer.queued(event["item_id"], samples, RATES[kind])
+        self._send({**event, "delta": encoded(samples, kind)})
+
+    def _stop_playing(self, item_id: str, audio_end_ms: int) -> None:
+        if not item_id:
+            self._elsewhere.stop(time.monotonic())
+        for observer in self._observers:
+            observer.stopped(item_id, audio_end_ms)
+
+    def _said(self, said: Said) -> None:
+        for observer in self._observers:
+            observer.said(said)
 
     def _append(self, samples: Int16, rate: int) -> None:
         if rate not in self._appended:
@@ -280,12 +316,16 @@ class Session:
             if self.unheard >= MOST_UNHEARD:
                 self._run(self.service.overrun)
                 return
-            self.unit.hear(self.scope, Pcm(self._appended[rate].convert(samples[start : start + rate])))
+            self._heard(self._appended[rate].convert(samples[start : start + rate]))
 
     @property
     def unheard(self) -> int:
         """Pieces of sound, of a second at most, that the ears have not got to."""
         return self.unit.input_queue.qsize()
+
+    def _played(self, samples: Int16) -> None:
+        for observer in self._observers:
+            observer.played(samples, self.unit.output_queue.sample_rate)
 
     def _playout_started(self, response_id: str) -> None:
         self._run(self.service.playout_started, response_id)

@@ -212,6 +212,7 @@ class PipelineUnit:
         session.scope.cancel()
         self.output_queue.flush()
         self.output_queue.on_started = self.output_queue.on_stopped = _ignore
+        self.output_queue.on_pulled = None
         self.hear(session.scope, End())
         self.on_released(self)
 

@@ -78,6 +78,22 @@ export async function readHealth() {
 }
 
 /**
+ * What the server keeps of calls, as everybody may know. Null if it could not be asked.
+ * @returns {Promise<import('../core/types.js').Kept|null>}
+ */
+export async function readKept() {
+  try {
+    const response = await fetch('notice.json', { cache: 'no-store', signal: AbortSignal.timeout(4000) });
+    if (response.status === 404) return { recording: false, transcripts: false };
+    if (!response.ok) return null;
+    const { recording, transcripts } = await response.json();
+    return { recording: recording === true, transcripts: transcripts === true };
+  } catch {
+    return null;
+  }
+}
+
+/**
  * What the server wants its pages to know. A server without it is a server without ICE servers.
  * @returns {Promise<{ice_servers: RTCIceServer[], version: string}>}
  */

@@ -45,6 +45,7 @@ export function initialState(settings) {
     latenciesMs: [],
     note: '',
     problem: null,
+    kept: { recording: false, transcripts: false },
     settings,
   };
 }
@@ -102,6 +103,8 @@ export function reduce(state, action) {
       return { ...state, outputBlocked: action.blocked };
     case 'health':
       return { ...state, health: action.health };
+    case 'kept':
+      return { ...state, kept: action.kept };
     case 'wait':
       return wait(state, action.problem, now);
     case 'fail': {

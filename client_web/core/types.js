@@ -72,6 +72,13 @@
  */
 
 /**
+ * What the server keeps of calls.
+ * @typedef {object} Kept
+ * @property {boolean} recording their sound
+ * @property {boolean} transcripts what was said
+ */
+
+/**
  * The reply that is being played.
  * @typedef {object} Playing
  * @property {string} responseId
@@ -107,6 +114,7 @@
  * @property {string} note a quiet remark under the state words
  * @property {string} toolName of the tool in use
  * @property {Problem|null} problem
+ * @property {Kept} kept
  * @property {Settings} settings
  */
 
@@ -115,6 +123,7 @@
 /**
  * @typedef {{type: 'start', mode: Mode, now: number}
  *   | {type: 'block', problem: Problem, now: number}
+ *   | {type: 'kept', kept: Kept, now: number}
  *   | {type: 'micGranted', now: number}
  *   | {type: 'connecting', epoch: number, now: number}
  *   | {type: 'step', step: Step, epoch: number, now: number}

@@ -3,6 +3,7 @@
  * alert only of what stops the call. Streaming text never goes here.
  */
 
+import { noticeWords } from '../core/notice.js';
 import { phaseWords } from '../core/phase.js';
 import { byId } from './dom.js';
 
@@ -47,7 +48,7 @@ export function announcer() {
     if (state.mic === 'lost' && was.mic !== 'lost') say('Microphone lost');
     if (state.outputBlocked && !was.outputBlocked) say('Sound is off. Press Tap to hear.');
     if (state.phase === was.phase) return;
-    if (was.phase === 'connecting' && state.phase === 'listening') say('Connected');
+    if (was.phase === 'connecting' && state.phase === 'listening') say(['Connected', noticeWords(state.kept)].filter(Boolean).join('. '));
     if (was.phase === 'reconnecting' && state.phase === 'listening') say('Connected again');
     if (state.phase === 'reconnecting') say(spoken(phaseWords(state, 0)));
     if (state.phase === 'interrupted') say('Interrupted');

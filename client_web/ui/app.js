@@ -1,5 +1,6 @@
 /** Puts the views together: they are drawn once a frame, and only then. */
 
+import { noticeWords } from '../core/notice.js';
 import { LIVE } from '../core/phase.js';
 import { announcer } from './announcer.js';
 import { byId, setAttribute, setHidden, setText } from './dom.js';
@@ -35,6 +36,7 @@ export function runApp({ state, subscribe, views, stage, controls, meter }) {
   const health = byId('health', HTMLElement);
   const healthWords = byId('health-words', HTMLElement);
   const timer = byId('timer', HTMLElement);
+  const notice = byId('notice', HTMLElement);
   const stillness = matchMedia('(prefers-reduced-motion: reduce)');
   const { update: announce } = announcer();
   let stale = true;
@@ -56,6 +58,7 @@ export function runApp({ state, subscribe, views, stage, controls, meter }) {
     for (const view of views) view.update(current, now);
     setAttribute(health, 'data-health', current.health);
     setText(healthWords, HEALTH_WORDS[current.health]);
+    setText(notice, noticeWords(current.kept));
     const calling = current.callAt !== null && (LIVE.includes(current.phase) || current.phase === 'reconnecting');
     setHidden(timer, !calling);
     if (calling) setText(timer, clock(now - (current.callAt ?? now)));

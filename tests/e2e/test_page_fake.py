@@ -579,6 +579,59 @@ async def test_on_a_narrow_phone_nothing_lies_over_what_is_in_the_way() -> None:
         await phase(page, "idle")
 
 
+async def test_a_caller_is_told_in_every_state_that_calls_are_recorded() -> None:
+    kept = "fakeServer.kept = {recording: true, transcripts: false};"
+    async with opened(before=kept, viewport={"width": 320, "height": 480}) as page:
+        notice = page.get_by_test_id("notice")
+
+        async def told(name: str, words: str = "Calls on this server are recorded.") -> None:
+            await phase(page, name)
+            await expect(notice).to_have_text(words)
+            box = await notice.bounding_box()
+            assert box, name
+            assert 0 <= box["x"] <= 320 - box["width"], name
+            assert 0 <= box["y"] <= 480 - box["height"], name
+            assert await page.evaluate("document.scrollingElement.scrollTop") == 0
+
+        await told("idle")
+        await expect(page.get_by_role("status").filter(has_text="are recorded")).to_have_count(1)
+        await expect(page.get_by_test_id("start")).to_have_accessible_description(
+            "Calls on this server are recorded."
+        )
+        await fake(page, "kept = {recording: true, transcripts: true}")
+        both = "Calls on this server are recorded and written down."
+        await started(page)
+        await told("listening", both)
+        await expect(page.locator("#say-status")).to_have_text(f"Connected. {both}")
+        user = await fake(page, "startSpeech()")
+        await told("userSpeaking", both)
+        await fake(page, "endSpeech(argument)", user)
+        await told("thinking", both)
+        await answering(page)
+        await told("assistantSpeaking", both)
+        await page.locator("#sheet-toggle").click()
+        await told("assistantSpeaking", both)
+        await fake(page, "drop()")
+        await told("reconnecting", both)
+        await told("listening", both)
+        await page.get_by_test_id("end").click()
+        await told("ended", both)
+        await fake(page, "kept = {recording: false, transcripts: true}")
+        await fake(page, "down = true")
+        await page.get_by_test_id("start").click()
+        await told("error", "Calls on this server are written down.")
+
+
+async def test_a_server_that_keeps_nothing_says_nothing_of_it() -> None:
+    async with opened() as page:
+        notice = page.get_by_test_id("notice")
+        await page.wait_for_function("fakeServer.requests.some(({url}) => url.endsWith('/notice.json'))")
+        await started(page)
+        await expect(notice).to_have_text("")
+        await expect(notice).to_be_hidden()
+        await expect(page.locator("#say-status")).to_have_text("Connected")
+
+
 async def test_reduced_motion_runs_no_animation() -> None:
     async with opened(reduced_motion="reduce") as page:
         await started(page)

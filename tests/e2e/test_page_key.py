@@ -32,6 +32,18 @@ async def free(url: str, key: str) -> int:
         return sum(unit["state"] == "idle" for unit in (await response.json())["units"])
 
 
+async def test_who_has_no_key_yet_is_told_that_calls_are_recorded(tmp_path: Path) -> None:
+    file = tmp_path / "keys.json"
+    write_keys(file, [Key("somebody", sha256(new_key()))])
+    with serving(*SCRIPTED, "--keys-file", str(file), "--record-calls", str(tmp_path / "calls")) as served:
+        async with chromium(served.url) as page:
+            notice = page.get_by_test_id("notice")
+            await expect(notice).to_have_text("Calls on this server are recorded.")
+            await page.get_by_test_id("start").click()
+            await asks_for_a_key(page)
+            await expect(notice).to_be_visible()
+
+
 async def test_a_person_enters_the_key_once_and_it_is_nowhere_else(tmp_path: Path) -> None:
     key, file = new_key(), tmp_path / "keys.json"
     write_keys(file, [Key("somebody", sha256(key))])

@@ -128,7 +128,7 @@ async def test_every_endpoint_needs_a_key_but_the_health_checks_and_the_page(key
         status = {(await asked(keyed, route.method, path, headers=headers)) for headers in ({}, bearer("no"))}
         if status != {(401, "invalid_api_key")}:
             unguarded.add(route.resource.canonical)
-    assert unguarded == {"/healthz", "/readyz", "/{path}"}
+    assert unguarded == {"/healthz", "/readyz", "/notice.json", "/{path}"}
 
 
 async def test_what_is_not_there_needs_a_key_too(keyed: Http) -> None:

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -285,6 +286,32 @@ async def test_pages_learn_the_version_and_the_ice_servers() -> None:
         {"urls": ["stun:a:1"]},
         {"urls": ["turn:b:2?transport=tcp"], "username": "u", "credential": "p"},
     ]
+
+
+@pytest.mark.parametrize(
+    ("kept", "recording", "transcripts"),
+    [
+        ((), False, False),
+        (("record_calls",), True, False),
+        (("transcripts",), False, True),
+        (("webhook",), False, True),
+    ],
+)
+async def test_pages_learn_what_is_kept_of_calls(
+    kept: tuple[str, ...], recording: bool, transcripts: bool, tmp_path: Path
+) -> None:
+    values = {
+        "record_calls": tmp_path,
+        "transcripts": tmp_path,
+        "webhook": "http://localhost:9/",
+    }
+    secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+    settings = {name: values[name] for name in kept}
+    async with serving(webhook_secret=secret, **settings) as client:
+        config = await (await client.get("/client-config.json")).json()
+        notice = await (await client.get("/notice.json")).json()
+    assert notice == {"recording": recording, "transcripts": transcripts}
+    assert {**config, **notice} == config
 
 
 @pytest.mark.parametrize(("relay_for", "told"), [("both", 2), ("callers", 2), ("server", 0)])

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NoReturn
 from urllib.request import urlopen
 
@@ -136,6 +137,17 @@ def test_a_wrong_setting_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> 
     assert complaint(capsys, "--port", "x") == (
         "duologue: --port is 'x'; it must be a whole number from 0 to 65535.\n"
     )
+
+
+def test_a_folder_for_records_that_cannot_be_written_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    folder = str(tmp_path / "file" / "calls")
+    for flag in ("--record-calls", "--transcripts"):
+        assert complaint(capsys, flag, folder, *SCRIPTED) == (
+            f"duologue: {flag} is {folder!r}; nothing can be written there: Not a directory.\n"
+        )
 
 
 def test_a_wrong_command_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:

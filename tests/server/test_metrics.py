@@ -156,6 +156,7 @@ async def test_units_sessions_and_requests_are_there_to_be_scraped(served: TestC
     assert samples["duologue_ready", ""] == 1
     assert samples["duologue_units", "state=idle"] == 2
     assert samples["process_open_fds", ""] > 0
+    assert samples["duologue_record_failures_total", ""] == 0
     async with served.ws_connect("/v1/realtime?model=gpt-realtime") as socket:
         assert (await socket.receive_json())["type"] == "session.created"
         samples = await scraped(served)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.units.caller import Caller, WatchedUnit, loud, quiet, scripted
 from tests.units.conftest import UnitFactory
 from tests.units.odd_engines import FailingLLM, GatedLLM
 from units import Observer, Worked
+from units.engines.scripted import ANSWER, HEARD
+from units.messages import Float32, Int16, Said
 from units.observe import reporting, timed
 from units.realtime.errors import ProtocolError
 
@@ -85,6 +88,51 @@ async def test_work_that_was_stopped_or_failed_is_told_as_such(new_unit: UnitFac
     _, failed = await watching.worked_on("llm")
     assert failed.outcome == "failed"
     await caller.hang_up()
+
+
+class Hearing(Observer):
+    def __init__(self) -> None:
+        self.sound: list[Any] = []
+        self.words: list[Said] = []
+        self.spoken = 0
+
+    def heard(self, samples: Float32) -> None:
+        self.sound.append(samples)
+
+    def played(self, samples: Int16, rate: int) -> None:
+        assert (len(samples), rate) == (480, 24_000)
+        self.spoken += np.count_nonzero(samples)
+
+    def said(self, said: Said) -> None:
+        self.words.append(said)
+
+
+async def test_it_hears_both_sides_and_is_told_what_was_said(new_unit: UnitFactory) -> None:
+    hearing = Hearing()
+    caller = Caller(new_unit(), observers=[hearing])
+    caller.say(loud(1000), quiet(1000))
+    await caller.got("response.done")
+    assert [len(each) for each in hearing.sound] == [16_000, 16_000]
+    assert hearing.spoken == 0
+    caller.listen(1000)
+    assert 23_000 < hearing.spoken < 24_000
+    await caller.hang_up()
+    user, assistant = hearing.words
+    assert (user.role, user.text) == ("user", HEARD)
+    assert ANSWER.startswith(assistant.text)
+    assert 10 < len(assistant.text) < 20
+    assert assistant.interrupted
+
+
+async def test_nothing_is_tapped_when_nobody_watches(new_unit: UnitFactory) -> None:
+    unit = new_unit()
+    caller = Caller(unit)
+    assert unit.output_queue.on_pulled is None
+    await caller.hang_up()
+    caller, _ = watched(unit)
+    assert unit.output_queue.on_pulled is not None
+    await caller.hang_up()
+    assert unit.output_queue.on_pulled is None
 
 
 async def test_wrong_settings_end_what_is_watched(new_unit: UnitFactory) -> None:

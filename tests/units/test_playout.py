@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from units.messages import Audio
-from units.playout import Heard, Playout
+from units.playout import AssumedPlayout, Heard, Playout
 
 RATE = 1_000
 """One sample a millisecond."""
@@ -173,3 +173,24 @@ def test_text_without_sound_is_heard_with_what_follows() -> None:
     playout.finish("a")
     playout.pull(10)
     assert playout.told[-1] == Heard("a", 10, "One. ")
+
+
+def test_a_client_that_plays_the_sound_itself_plays_one_item_after_the_other() -> None:
+    assumed = AssumedPlayout()
+    for _ in range(4):
+        assumed.queued("a", 0.5, 10.0)
+    assumed.queued("b", 1.0, 10.5)
+    assert assumed.heard(10.5) == {"a": 0.5, "b": 0.0}
+    assert assumed.heard(12.5) == {"a": 2.5, "b": 0.5}
+    assumed.stop(11.0)
+    assumed.queued("c", 1.0, 11.0)
+    assert assumed.heard(11.25)["c"] == 0.25
+
+
+def test_all_that_is_pulled_is_told_silence_too() -> None:
+    playout, pulled = Playout(24_000), []
+    playout.on_pulled = pulled.append
+    playout.write("a", Audio(np.ones(700, np.int16), 24_000))
+    for _ in range(3):
+        playout.pull(480)
+    assert [(len(frame), int(frame.sum())) for frame in pulled] == [(480, 480), (480, 220), (480, 0)]

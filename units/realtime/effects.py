@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from units.messages import Audio, Await, Clear, Commit, Generate, Int16, Listen, Prepare, Say
+from units.messages import Audio, Await, Clear, Commit, Generate, Int16, Listen, Prepare, Said, Say
 from units.realtime.servers import Server
 from units.scope import CancelScope
 
@@ -85,6 +85,17 @@ class FlushPlayout:
 
 
 @dataclass(frozen=True, slots=True)
+class StopPlaying:
+    """A client that plays the sound itself plays no more of this item than its first ``audio_end_ms``.
+
+    Without an item: nothing at all from now on. There is nothing to do, but to know it.
+    """
+
+    item_id: str = ""
+    audio_end_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ListTools:
     """Ask an MCP server what tools it has; the driver answers with ``service.tools_listed``."""
 
@@ -129,6 +140,8 @@ Effect = (
     | SendAudio
     | FinishPlaying
     | FlushPlayout
+    | StopPlaying
+    | Said
     | ListTools
     | CallTool
     | CancelTool

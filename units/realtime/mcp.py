@@ -20,6 +20,7 @@ from units.realtime.config import MOST_TOOLS, ResponseConfig
 from units.realtime.conversation import Conversation, Item
 from units.realtime.effects import CallTool, CancelTool, Effect, ListTools
 from units.realtime.errors import ProtocolError, wrong_value
+from units.realtime.minutes import called, returned
 from units.realtime.response import Response, ResponseState
 from units.realtime.servers import RemoteTool, Server, ToolFault
 
@@ -166,6 +167,7 @@ class RemoteTools:
             item["approval_request_id"] = self._new_id("mcpr")
         open_call = self._calls[item["id"]] = _Call(response, item, server)
         yield from response.add_mcp_call(item, call.arguments)
+        yield called(item, response)
         if full:
             open_call.outcome = ToolFault("tool_execution_error", "Too many calls are open.")
         elif asks:
@@ -227,6 +229,7 @@ class RemoteTools:
             call.item["output"] = call.outcome
         yield {"type": f"response.mcp_call.{'failed' if failed else 'completed'}", **call.where}
         yield from call.response.end_item(call.item, "incomplete" if failed else "completed")
+        yield returned(call.item, call.response)
 
     def open_calls(self, response_id: str | None) -> bool:
         """Whether :meth:`cancel` would cancel something."""

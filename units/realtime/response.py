@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from enum import Enum, auto
 from typing import Any
 
@@ -70,8 +70,9 @@ class Response:
         self.heard_text: str | None = None
         """What was heard until the client silenced it; what it says from then on is not to be heard."""
         self.finish_reason: Finish | None = None
+        self.status = ""
+        """How it ended, as in ``response.done``; "" while it has not."""
         self._sends_audio = sends_audio
-        self._complete = False
         self._passages: list[tuple[str, float]] = []  # what was made of the sound: text, and when it begins
         self._conversation = conversation
         self._new_id = new_id
@@ -116,7 +117,7 @@ class Response:
         """The whole words that are said in the first ``seconds`` of the sound."""
         said = ""
         ends = [*(begin for _, begin in self._passages[1:]), self.seconds]
-        if self._passages and not self._complete:  # the last one may have been meant to be longer
+        if self._passages and self.status != "completed":  # the last one may have been meant to be longer
             text, begin = self._passages[-1]
             ends[-1] = max(ends[-1], begin + len(text) * CHARACTER_SECONDS)
         for (text, begin), end in zip(self._passages, ends, strict=False):
@@ -126,7 +127,8 @@ class Response:
                 said += words_within(text, (seconds - begin) / (end - begin))
         return said
 
-    def add_call(self, call: ToolCall) -> Iterator[Wire]:
+    def add_call(self, call: ToolCall) -> Generator[Wire, None, Item]:
+        """Returns the item."""
         item: Item = {
             "id": self._new_id("item"),
             "object": "realtime.item",
@@ -149,6 +151,7 @@ class Response:
         yield {"type": f"{kind}.delta", **where, "delta": call.arguments}
         yield {"type": f"{kind}.done", **where, "name": call.name, "arguments": call.arguments}
         yield from self.end_item(item, "completed")
+        return item
 
     def add_mcp_call(self, item: Item, arguments: str) -> Iterator[Wire]:
         """The item stays open: the tool may take longer than the response. See :meth:`end_item`."""
@@ -173,7 +176,7 @@ class Response:
         live = self.state is ResponseState.LIVE
         self._move("finish")
         self.scope.cancel()
-        self._complete = status == "completed"
+        self.status = status
         if not live:
             return
         if self.message is not None:

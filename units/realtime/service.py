@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +30,7 @@ from units.messages import (
     Message,
     Prepare,
     RecordingHeard,
+    Said,
     Say,
     SpeechEnded,
     SpeechPaused,
@@ -58,12 +59,14 @@ from units.realtime.effects import (
     Recognise,
     SendAudio,
     SendEvent,
+    StopPlaying,
     Submit,
 )
 from units.realtime.errors import ProtocolError, missing, wrong_type, wrong_value
 from units.realtime.items import read_item, recordings
 from units.realtime.legacy import modern
 from units.realtime.mcp import RemoteTools
+from units.realtime.minutes import answered, called, put_in, recorded, spoken
 from units.realtime.parse import MAX_MESSAGE, Event, event_type, parse_event
 from units.realtime.response import Response, ResponseState
 from units.realtime.servers import RemoteTool, ToolFault
@@ -150,6 +153,7 @@ class RealtimeService:
         self._responses: dict[CancelScope, Response] = {}
         self._sends_audio = False  # the client plays the sound, and knows what was heard
         self._sent: dict[str, Response] = {}  # by item id: what a client that plays the sound was sent
+        self._unsettled: dict[str, Response] = {}  # by id: of those, what the client may yet cut short
         self._max_message = MAX_MESSAGE
         self._audible: dict[str, Response] = {}  # by id: spoken, and not known to have been heard to the end
         self._sounding: set[str] = set()  # ids of those of which something was heard
@@ -241,13 +245,14 @@ class RealtimeService:
         response = self._audible.pop(heard.tag, None)
         if response is not None and response.text != response.queued_text:
             self._trim(response, heard.text)
-        return self._perform(self._stopped(heard.tag, response))
+        return self._perform(self._stopped(heard, response))
 
-    def _stopped(self, response_id: str, response: Response | None) -> Step:
-        if response_id in self._sounding:  # else there was nothing to pronounce
-            self._sounding.discard(response_id)
-            yield {"type": "output_audio_buffer.stopped", "response_id": response_id}
+    def _stopped(self, heard: Heard, response: Response | None) -> Step:
+        if heard.tag in self._sounding:  # else there was nothing to pronounce
+            self._sounding.discard(heard.tag)
+            yield {"type": "output_audio_buffer.stopped", "response_id": heard.tag}
         if response is not None:
+            yield from answered(response, heard.text, interrupted=response.status == "cancelled")
             yield from self._await_speech(response)
 
     def flushed(self, heard: Iterable[Heard]) -> list[Effect]:
@@ -266,6 +271,22 @@ class RealtimeService:
     def tool_returned(self, item_id: str, outcome: str | ToolFault) -> list[Effect]:
         """Answer to CallTool: the output, or why there is none."""
         return self._perform(self._mcp.returned(item_id, outcome))
+
+    def ended(self, heard: Iterable[Heard], played: Mapping[str, float]) -> list[Said]:
+        """The session is over: what was heard of the speech that was under way.
+
+        ``heard``: of what was in the queue. ``played``: of items that the client plays itself, in seconds.
+        """
+        said: list[Said] = []
+        for each in heard:
+            if (response := self._audible.get(each.tag)) is not None:
+                said += answered(response, each.text, interrupted=True)
+        for response in self._unsettled.values():
+            text = response.heard_text
+            if text is None and response.message is not None:
+                text = response.text_until(played.get(response.message["id"], 0.0))
+            said += answered(response, text or "", interrupted=text != response.text)
+        return said
 
     def deadline(self, quiet_since: float) -> float:
         """When :meth:`handle_timer` is to be called, as a Unix timestamp.
@@ -389,6 +410,7 @@ class RealtimeService:
             "audio_end_ms": end_ms,
             "item_id": turn.item_id,
         }
+        yield from self._settle()
         yield from self._commit(turn, "")
         config = self._response_config()
         config = replace(config, instructions=f"{config.instructions}\n\n{_SILENT}")
@@ -403,6 +425,8 @@ class RealtimeService:
                     yield step
         if self._audible:
             yield FlushPlayout()
+        if self._sends_audio:
+            yield StopPlaying()
 
     def _withdraw(self) -> None:
         """The caller went on: what was made on speculation never existed."""
@@ -509,6 +533,8 @@ class RealtimeService:
 
     def _recognised(self, turn: Turn, text: str) -> Step:
         """The turn is over and its words are known, or known to be lost."""
+        yield from self._settle()
+        yield from spoken(turn)
         if turn.failure is not None:
             yield from self._not_recognised(turn, turn.failure)
         else:
@@ -542,6 +568,7 @@ class RealtimeService:
         if self.conversation.holds(item):
             if heard.failure is None:
                 item["content"][index]["transcript"] = heard.text
+            yield from recorded(item, heard.text, heard.failure)
             yield from self._transcript(item["id"], index, heard.text, heard.seconds, heard.failure)
         yield from self._run_deferred()
 
@@ -670,7 +697,8 @@ class RealtimeService:
             case ToolCalled(call) if call.name in response.config.remote:
                 yield from self._mcp.call(response, call)
             case ToolCalled(call):
-                yield from response.add_call(call)
+                item = yield from response.add_call(call)
+                yield called(item, response)
             case TextFinished(finish):
                 if response.failure is None:
                     response.finish_reason = finish
@@ -690,6 +718,19 @@ class RealtimeService:
             self._audible[response.id] = response
         elif response.message is not None:
             self._sent[response.message["id"]] = response
+            self._unsettled[response.id] = response
+
+    def _settle(self, *only: Response) -> Step:
+        """The client has had the time to say that it did not play these to the end; else all of them."""
+        for response in only or tuple(self._unsettled.values()):
+            if response.state is not ResponseState.DONE or response.id not in self._unsettled:
+                continue
+            del self._unsettled[response.id]
+            text = response.heard_text
+            if text is None:
+                text = response.text if response.status == "completed" else response.queued_text
+            interrupted = response.heard_text is not None or response.status == "cancelled"
+            yield from answered(response, text, interrupted=interrupted)
 
     def _end_failed(self, response: Response) -> Step:
         """What the model said before it failed is out. Say so aloud, then the response is failed."""
@@ -713,6 +754,9 @@ class RealtimeService:
         yield from self._await_speech(response)
         if response.heard_text is not None:
             self._trim(response, response.heard_text)
+            yield from self._settle(response)
+        if not response.config.spoken and not response.config.out_of_band:
+            yield from answered(response, response.text, interrupted=status == "cancelled")
         if self._unanswered and self.active is None:
             self._unanswered = False
             yield from self._respond_to_turn()
@@ -731,6 +775,7 @@ class RealtimeService:
                 self._audible[id] = response  # its sound is still being made, and may be heard
                 continue
             place = heard.get(id, Heard(id, 0, ""))
+            yield from answered(response, place.text, interrupted=True)
             if (item := self._trim(response, place.text)) is not None:
                 yield {
                     "type": "conversation.item.truncated",
@@ -829,6 +874,9 @@ class RealtimeService:
             raise ProtocolError("input_audio_overrun", message, "item.content")
         self._withdraw()  # speculation did not know of this item
         yield from self._add_item(item, previous)
+        if item.get("role") == "user":
+            yield from self._settle()
+        yield from put_in(item)
         language = self.session.listen(live=False).language
         for index, samples in sounds:
             self._recorded += 1
@@ -854,7 +902,8 @@ class RealtimeService:
         item = self._existing_item(event, "delete", "deleting")
         self._withdraw()  # speculation knew of this item
         self.conversation.delete(item["id"])
-        self._sent.pop(item["id"], None)
+        if (sent := self._sent.pop(item["id"], None)) is not None:
+            yield from self._settle(sent)
         yield {"type": "conversation.item.deleted", "item_id": item["id"]}
 
     def _item_truncate(self, event: Event) -> Step:
@@ -870,6 +919,8 @@ class RealtimeService:
             raise ProtocolError(None, "Only model output audio messages can be truncated")
         if (sent := self._sent.get(item["id"])) is not None:
             self._truncate(sent, event["audio_end_ms"])
+            yield StopPlaying(item["id"], event["audio_end_ms"])
+            yield from self._settle(sent)
         response = next((r for r in self._audible.values() if r.message is item), None)
         if response is not None and response.queued_text:
             # Over WebRTC the server owns the playback clock: what was heard is known better here.

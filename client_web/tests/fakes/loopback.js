@@ -23,6 +23,8 @@
     down = false;
     /** As readyz says it. */
     status = 'ready';
+    /** What is kept of calls. */
+    kept = { recording: false, transcripts: false };
     /** session.created is sent by itself. */
     greets = true;
     /** Everything typed is answered by itself. */
@@ -49,7 +51,8 @@
       this.requests.push({ url: url.pathname, method });
       if (this.down && !url.pathname.endsWith('/hangup')) throw new TypeError('Failed to fetch');
       if (url.pathname.endsWith('/readyz')) return json(this.status === 'ready' ? 200 : 503, { status: this.status });
-      if (url.pathname.endsWith('/client-config.json')) return json(200, { ice_servers: [], version: 'fake' });
+      if (url.pathname.endsWith('/client-config.json')) return json(200, { ice_servers: [], version: 'fake', ...this.kept });
+      if (url.pathname.endsWith('/notice.json')) return json(200, this.kept);
       if (url.pathname.endsWith('/hangup')) return new Response(null, { status: 200 });
       if (!url.pathname.endsWith('/v1/realtime/calls')) return realFetch(input, init);
       if (this.hang) return untilAborted(init.signal);
