@@ -617,7 +617,7 @@ async def test_a_caller_is_told_in_every_state_that_calls_are_recorded() -> None
         await page.get_by_test_id("end").click()
         await told("ended", both)
         await fake(page, "kept = {recording: false, transcripts: true}")
-        await fake(page, "down = true")
+        await fake(page, "refusals.push({status: 400, code: 'invalid_offer'})")
         await page.get_by_test_id("start").click()
         await told("error", "Calls on this server are written down.")
 
