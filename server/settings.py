@@ -277,8 +277,9 @@ class Settings(BaseSettings):
     turn_ttl: int = _in(
         "Network",
         7200,
-        "Seconds for which a login for the TURN server works; a call lasts 3600 at most.",
-        ge=3600,
+        "Seconds for which a login for the TURN server works; as many as a call may last (--longest-call) at "
+        "the least, whatever is said here.",
+        ge=60,
         le=604_800,
     )
 
@@ -425,7 +426,7 @@ class Settings(BaseSettings):
         secret = self.turn_secret.get_secret_value()
         if not secret and self.turn_secret_file:
             secret = _read_secret(self.turn_secret_file)
-        return Turn(self.turn_url, secret, self.turn_ttl, self.turn_for)
+        return Turn(self.turn_url, secret, max(self.turn_ttl, self.longest_call), self.turn_for)
 
     @property
     def ice_servers(self) -> tuple[IceServer, ...]:
