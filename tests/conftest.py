@@ -37,6 +37,12 @@ def _nobodys_keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def _no_long_good_byes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions in this process that stop wait for nobody's jitter buffer."""
+    monkeypatch.setattr("units.session.LAST_WORDS_S", 0.05)
+
+
 @pytest.fixture(scope="session")
 def model() -> Callable[[str], Path]:
     """Gives the folder of a model of the store by its name, fetched first if it is not there."""
