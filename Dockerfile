@@ -1,4 +1,4 @@
-# docker build -t duologue . && docker run --network host -v duologue-models:/models -e DUOLOGUE_API_KEY=... duologue
+# docker build -t duologue . && docker run --network host -v duologue-models:/models -v duologue-data:/data -e DUOLOGUE_API_KEY=... duologue
 # For NVIDIA GPUs: --build-arg VARIANT=cuda. With the models inside: --build-arg MODELS=default (or their names).
 # docs/deploy.md tells the rest.
 ARG PYTHON_IMAGE=python:3.12-slim-bookworm
@@ -19,7 +19,7 @@ FROM ${PYTHON_IMAGE}
 # hadolint ignore=DL3008
 RUN apt-get update && apt-get install -y --no-install-recommends libgomp1 && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home --uid 10001 duologue \
-    && install -d -o duologue -g duologue /models
+    && install -d -o duologue -g duologue /models /data
 ARG VARIANT=cpu
 ARG TORCH_INDEX_URL
 # What the server needs, in a layer that only a change of pyproject.toml makes anew.
@@ -49,11 +49,12 @@ ENV PATH=/venv/bin:$PATH \
     DUOLOGUE_PORT=8080 \
     DUOLOGUE_MODELS_DIR=/models \
     DUOLOGUE_FETCH_MODELS=true \
+    DUOLOGUE_KEYS_FILE=/data/keys.json \
     HF_HOME=/models/hub
 ARG MODELS
 # hadolint ignore=DL3059,SC2086
 RUN test -z "$MODELS" || duologue models fetch ${MODELS#default}
-VOLUME /models
+VOLUME /models /data
 EXPOSE 8080
 HEALTHCHECK --interval=30s --timeout=10s --start-period=15s CMD ["python", "-c", "import os, urllib.request as r; \
 r.urlopen('http://127.0.0.1:' + os.environ['DUOLOGUE_PORT'] + '/healthz', timeout=5)"]

@@ -196,6 +196,9 @@ def _relay(coturn: Coturn) -> Iterator[str]:
         yield from (f"listening-ip={coturn.relay[-1]}", f"relay-ip={coturn.relay[-1]}")
         if coturn.tls_port:
             yield "listening-ip=127.0.0.1"
+    elif coturn.tls_port and coturn.relay:
+        # Else who comes by way of the proxy gets a relay on the address that they came to: 127.0.0.1.
+        yield f"relay-ip={coturn.relay[-1]}"
     if len(coturn.relay) > 1:
         yield f"external-ip={'/'.join(coturn.relay)}"
     if coturn.relay and all(":" in address for address in coturn.relay):

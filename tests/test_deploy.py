@@ -198,6 +198,20 @@ def test_the_front_leads_to_the_proxy_and_to_the_turn_server() -> None:
     assert SERVICES["coturn"]["entrypoint"][-1] == SERVICES["caddy"]["environment"]["TURN_DOMAIN"]
 
 
+def test_coturn_may_start_and_read_what_is_not_its_own() -> None:
+    """The image's program has a capability of its own, and does not start where that is not to be had."""
+    coturn = SERVICES["coturn"]
+    assert coturn["user"] == "root"
+    assert {"DAC_READ_SEARCH", "NET_BIND_SERVICE"} == set(coturn["cap_add"])
+    assert coturn["cap_drop"] == ["ALL"]
+
+
+def test_what_a_server_keeps_is_on_a_volume() -> None:
+    assert "VOLUME /models /data\n" in DOCKERFILE
+    assert "DUOLOGUE_KEYS_FILE=/data/keys.json" in DOCKERFILE
+    assert SERVICES["duologue"]["volumes"] == ["models:/models", "data:/data"]
+
+
 def test_the_update_knows_both_ports() -> None:
     ports = [SERVICES[name]["environment"]["DUOLOGUE_PORT"] for name in ("duologue", "next")]
     update = (ROOT / "deploy/update").read_text(encoding="utf-8")
@@ -237,7 +251,7 @@ def test_what_is_mounted_is_there_or_made_by_hand() -> None:
     assert written in folders
     assert [source for source in folders - {written} if not (ROOT / source).exists()] == []
     ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
-    assert {"/.env", "/turn/turnserver.conf"} <= set(ignored)
+    assert {"/.env", "/turn/turnserver.conf*"} <= set(ignored)
     assert {source for source in sources if not source.startswith(".")} == set(COMPOSE["volumes"])
 
 

@@ -9,6 +9,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -143,22 +144,21 @@ def site(tmp_path: Path) -> Iterator[Site]:
     found = Site(port, os.environ | environment)
     (tmp_path / "docker").write_text(f'#!/bin/sh\nexec {sys.executable} {docker.__file__} "$@"\n')
     (tmp_path / "docker").chmod(0o755)
-    with caddy(found.environment):
+    with caddy(found.environment, tmp_path / "caddy.log"):
         yield found
         for service in docker.PORTS:
             found.docker("compose", "rm", service)
 
 
 @contextmanager
-def caddy(environment: dict[str, str]) -> Iterator[None]:
-    run = [CADDY, "run", "--config", ROOT / "deploy/caddy/Caddyfile"]
-    process = subprocess.Popen(run, env=environment, stderr=subprocess.PIPE, text=True)
-    try:
-        line_with(process.stderr, "serving initial configuration")
+def caddy(environment: dict[str, str], log: Path) -> Iterator[None]:
+    command = [CADDY, "run", "--config", ROOT / "deploy/caddy/Caddyfile"]
+    with running(command, environment, log):
+        end = time.monotonic() + 30
+        while "serving initial configuration" not in log.read_text():
+            assert time.monotonic() < end, log.read_text()
+            time.sleep(0.05)
         yield
-    finally:
-        process.terminate()
-        process.communicate(timeout=30)
 
 
 def line_with(lines: IO[str] | None, text: str) -> None:
@@ -318,6 +318,30 @@ async def asks_for_a_login(reader: asyncio.StreamReader, writer: asyncio.StreamW
     assert header[:2] == bytes.fromhex("0113")
     assert header[8:] == b"twelve bytes"
     await asyncio.wait_for(reader.readexactly(int.from_bytes(header[2:4])), 10)
+
+
+@pytest.mark.parametrize("text", ["", "use-auth-secret\n", "use-auth-secret\nstatic-auth-secret=\n"])
+def test_coturn_does_not_start_without_a_secret(text: str, tmp_path: Path) -> None:
+    """It would relay for anybody."""
+    configuration = tmp_path / "turnserver.conf"
+    configuration.write_text(text)
+    start = [ROOT / "deploy/coturn/start", configuration, "turn.voice.localhost"]
+    done = subprocess.run(start, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 78
+    assert "has no secret: make it with duologue turn config" in done.stderr
+
+
+async def test_the_log_of_the_proxy_has_no_keys(served: Site) -> None:
+    async with ClientSession() as client:
+        protocols = ("realtime", f"openai-insecure-api-key.{KEY}")
+        url = f"http://127.0.0.1:{served.port}/v1/realtime?model=any"
+        async with client.ws_connect(url, protocols=protocols) as socket_:
+            assert (await socket_.receive_json(timeout=10))["type"] == "session.created"
+    log = served.folder / "caddy.log"
+    async with asyncio.timeout(10):
+        while "/v1/realtime?model=any" not in log.read_text():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert KEY not in log.read_text()
 
 
 async def test_one_port_leads_to_the_page_and_to_turn_each_with_its_own_certificate(front: Front) -> None:

@@ -82,7 +82,13 @@ def test_the_configuration_listens_only_to_what_the_urls_name() -> None:
 def test_a_proxy_in_front_may_take_the_port_for_tls() -> None:
     lines = set(conf(tls_port=5349, relay=("203.0.113.9",), bind=True))
     assert "tls-listening-port=5349" in lines
-    assert {"listening-ip=203.0.113.9", "listening-ip=127.0.0.1"} <= lines
+    assert {"listening-ip=203.0.113.9", "listening-ip=127.0.0.1", "relay-ip=203.0.113.9"} <= lines
+
+
+def test_callers_that_come_by_way_of_a_proxy_get_no_relay_on_its_address() -> None:
+    lines = conf(tls_port=5349, relay=("203.0.113.9",))
+    assert "relay-ip=203.0.113.9" in lines
+    assert not [line for line in lines if line.startswith("listening-ip=")]
 
 
 @pytest.mark.parametrize(
