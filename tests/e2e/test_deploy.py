@@ -218,6 +218,16 @@ async def test_an_update_cuts_no_call(served: Site) -> None:
     assert served.pid("next") is None
 
 
+def test_an_update_to_what_does_not_start_changes_nothing(served: Site) -> None:
+    first = served.pid("duologue")
+    served.environment.update(BROKEN="next", READY="1")
+    update = served.update()
+    line_with(update.stdout, "Starting it beside the one that runs")
+    assert update.wait(30) == 1
+    assert (served.pid("duologue"), served.pid("next")) == (first, None)
+    assert free_units(served.here) == 4
+
+
 def test_an_update_starts_what_does_not_run(site: Site) -> None:
     update = site.update()
     line_with(update.stdout, "Done")
