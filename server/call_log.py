@@ -42,6 +42,9 @@ class CallLog(Observer):
             case {"type": "conversation.item.truncated", "item_id": item} if item == self._answering[0]:
                 self._interrupted.add(self._answering[1])
 
+    def stopped(self, item_id: str, audio_end_ms: int) -> None:
+        self._interrupted.add(self._answering[1])
+
     def closed(self, reason: str) -> None:
         seconds = round(self._clock() - self._began, 3)
         turns, interruptions = self._turns, len(self._interrupted)

@@ -174,8 +174,7 @@ class _Session(Observer):
         self._door = door
         self._began = time.monotonic()
         self._silent_since: float | None = None  # the caller has finished and has not heard an answer
-        self._speaking = False
-        self._answer: str | None = None  # that may be interrupted, or has been in this turn
+        self._speaking = False  # and has not interrupted anything
         metrics.began(door)
 
     def worked(self, scope: str, work: Worked) -> None:
@@ -199,15 +198,19 @@ class _Session(Observer):
             case "input_audio_buffer.speech_started":
                 self._speaking, self._silent_since = True, None
             case "input_audio_buffer.speech_stopped":
-                self._speaking, self._answer = False, None
+                self._speaking = False
             case "input_audio_buffer.committed":
                 self._metrics.turns.inc()
             case "output_audio_buffer.started" | "response.output_audio.delta":
                 self._answered()
-            case "output_audio_buffer.cleared" | "conversation.item.truncated" if self._speaking:
+            case "output_audio_buffer.cleared" if self._speaking:
                 self._interrupted()
             case "response.done":
                 self._done(event["response"])
+
+    def stopped(self, item_id: str, audio_end_ms: int) -> None:
+        if self._speaking:
+            self._interrupted()
 
     def closed(self, reason: str) -> None:
         self._metrics.ended(self._door, reason, time.monotonic() - self._began)
@@ -239,7 +242,10 @@ def setup_metrics(app: web.Application) -> Metrics:
 
     async def answer(request: web.Request) -> web.Response:
         """Everything, in the text format that the client asks for."""
-        encode, kind = choose_encoder(request.headers.get("Accept", ""))
+        try:
+            encode, kind = choose_encoder(request.headers.get("Accept", ""))
+        except (TypeError, ValueError):  # a version that is none
+            encode, kind = choose_encoder("")
         return web.Response(body=encode(metrics.registry), headers={**FRESH, "Content-Type": kind})
 
     async def count(request: web.Request, response: web.StreamResponse) -> None:

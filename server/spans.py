@@ -28,7 +28,7 @@ from units.observe import Observer, Worked
 Attributes = Mapping[str, str | bool | int | float]
 
 _REMEMBERED = 32
-"""Answers of which late work can still be told where it belongs, and pieces of work that wait to be."""
+"""Answers that are over, whose late work can still be put where it belongs; and pieces of work that wait."""
 
 
 @dataclass(slots=True, eq=False)
@@ -99,7 +99,7 @@ class CallSpans(Observer):
             },
             start_time=self._ns(now),
         )
-        self._open: list[_Turn] = []
+        self._open: dict[_Turn, None] = {}  # in the order in which they began
         self._caller: _Turn | None = None  # the caller's latest turn
         self._before: _Turn | None = None  # and the one before
         self._answers: OrderedDict[str, _Turn] = OrderedDict()  # by response, the latest
@@ -174,7 +174,7 @@ class CallSpans(Observer):
     def _begin(self, now: float) -> _Turn:
         span = self._child(self._call, "turn", now, {"duologue.call.id": self._call_id})
         turn = _Turn(span, now, now)
-        self._open.append(turn)
+        self._open[turn] = None
         return turn
 
     def _begin_callers(self, now: float, item_id: str) -> _Turn:
@@ -215,8 +215,8 @@ class CallSpans(Observer):
         turn.response_id, turn.conversation_id, turn.latest = id, response["conversation_id"], now
         turn.span.set_attribute("duologue.response.id", id)
         self._answers[id] = turn
-        if len(self._answers) > _REMEMBERED:
-            self._answers.popitem(last=False)
+        if len(self._answers) > len(self._open) + _REMEMBERED:
+            del self._answers[next(id for id, each in self._answers.items() if each not in self._open)]
         for each in [each for each in self._early if each[0] == id]:
             self._early.remove(each)
             self._answer(turn, each[2])
@@ -270,7 +270,7 @@ class CallSpans(Observer):
             turn.ends = max(now, turn.first_sound + turn.seconds)
 
     def _end(self, turn: _Turn, now: float) -> None:
-        self._open.remove(turn)
+        del self._open[turn]
         self._show_unshown(turn, {})
         for item in [item for item, each in self._said_by.items() if each is turn]:
             del self._said_by[item]

@@ -60,7 +60,7 @@ class Observer:
         """Instead of :meth:`played`: more of an item's sound, for a client that plays it itself."""
 
     def stopped(self, item_id: str, audio_end_ms: int) -> None:
-        """Such a client plays no more of this item than that; without an item, nothing from now on."""
+        """Such a client plays no more of this item than that; without an item, no more of anything."""
 
     def said(self, said: Said) -> None:
         """Something that was said or done is certain now."""

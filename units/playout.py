@@ -86,9 +86,11 @@ class AssumedPlayout:
         self._began.setdefault(item_id, start)
         self._until = start + seconds
 
-    def stop(self, now: float) -> None:
-        """It plays nothing of what it has."""
+    def stop(self, now: float) -> bool:
+        """It plays nothing of what it has; whether there was something."""
+        playing = now < self._until
         self._until = min(self._until, now)
+        return playing
 
     def heard(self, now: float) -> dict[str, float]:
         """Seconds that have passed of each item, which may be more than it has."""

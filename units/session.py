@@ -300,8 +300,8 @@ class Session:
         self._send({**event, "delta": encoded(samples, kind)})
 
     def _stop_playing(self, item_id: str, audio_end_ms: int) -> None:
-        if not item_id:
-            self._elsewhere.stop(time.monotonic())
+        if not item_id and not self._elsewhere.stop(time.monotonic()):
+            return
         for observer in self._observers:
             observer.stopped(item_id, audio_end_ms)
 

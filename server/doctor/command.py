@@ -79,6 +79,9 @@ def _here(settings: Settings, namespace: argparse.Namespace) -> Iterator[Check]:
     yield lambda: [machine.cores()]
     yield lambda: machine.models(settings, namespace.full)
     yield lambda: machine.gpu(settings)
+    if public:
+        yield machine.clock
+    yield lambda: [network.access(settings)]
     yield lambda: [network.port(settings)]
     yield lambda: [network.udp(network.own_addresses())]
     yield lambda: [network.public_address(settings, network.own_addresses(), public)]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -123,8 +125,30 @@ def _model(store: ModelStore, name: str, fetching: bool, full: bool) -> Finding:
     return Finding(check, f"{state} in {store.root}", f"duologue models fetch {name}")
 
 
+def clock(kept: bool | None = None) -> Iterator[Finding]:
+    """Whether something keeps the clock right, by default as the kernel has it; nothing if that cannot tell."""
+    kept = _kept_right() if kept is None else kept
+    if kept is not None:
+        said = "kept right over the network" if kept else "nothing keeps it right"
+        fix = "set it by NTP (timedatectl set-ntp true): logins and certificates expire by it"
+        yield Finding("clock of this machine", said, "" if kept else fix)
+
+
+def _kept_right() -> bool | None:
+    """From adjtimex(2), which says with 5 that nobody has set the clock for long."""
+    adjtimex = getattr(ctypes.CDLL(None), "adjtimex", None)
+    if adjtimex is None:
+        return None
+    state = int(adjtimex(ctypes.create_string_buffer(512)))  # a struct timex of zeros: only look
+    return None if state < 0 else state != 5
+
+
 def gpu(settings: Settings) -> Iterator[Finding]:
-    """Whether the engines' libraries find a GPU, if the settings ask for one. Loads the libraries."""
+    """Whether the engines' libraries find a GPU, if the settings ask for one, which loads the libraries."""
+    if settings.device == "auto":
+        there = shutil.which("nvidia-smi") is not None
+        said = "NVIDIA's driver is there; --device cuda has its use checked" if there else "none"
+        yield Finding("gpu", said)
     if settings.device != "cuda":
         return
     if settings.stt == "faster-whisper":

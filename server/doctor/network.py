@@ -14,12 +14,14 @@ from aioice.ice import get_host_addresses
 
 from server.doctor.finding import Finding
 from server.ice import NO_ANSWER, PROBE_TIMEOUT, IceServer, ask
-from server.running import CannotListen, address, listen
+from server.keys import Keys, KeysError
+from server.running import CannotListen, address, is_local, listen
 from server.settings import Settings
 from server.turn import Turn
-from server.turn_check import CheckFailed, tried
+from server.turn_check import CheckFailed, Unsafe, tried
 
 TIMEOUT_S = 2.0
+UNSAFE_FIX = "stop it, and make its configuration anew: duologue turn config"
 TURN_FIX = "see its log, ports and clock; turn/README.md tells how to set it up"
 OUTSIDE = "set --public-ip to the address that the machine has outside"
 
@@ -43,6 +45,22 @@ def _is_served(settings: Settings) -> bool:
             return bool(json.load(response) == {"status": "ok"})
     except (OSError, ValueError):
         return False
+
+
+def access(settings: Settings) -> Finding:
+    """Whether the server would start as far as its keys go, and who may use it then."""
+    check = "keys"
+    try:
+        keys = Keys(settings.keys_path, settings.api_key.get_secret_value())
+    except KeysError as error:
+        return Finding(check, str(error).rstrip("."), "mend that file, or name another with --keys-file")
+    if keys.needed:
+        return Finding(check, "clients need one")
+    if is_local(settings.host):
+        return Finding(check, "none, and only this machine can reach the server")
+    if settings.allow_anonymous:
+        return Finding(check, "none: anybody who reaches the port may use the server, as you allowed")
+    return Finding(check, f"none, and others can reach {settings.host}", "duologue keys add NAME")
 
 
 def own_addresses() -> list[str]:
@@ -108,6 +126,8 @@ async def _turn(server: IceServer, turn: Turn, public_ip: str) -> Finding:
     """Whether it relays what a call would have it relay, and nothing else."""
     try:
         return Finding(server.url, "; ".join([said async for said in tried(server, turn, public_ip)]))
+    except Unsafe as error:
+        return Finding(server.url, str(error), UNSAFE_FIX)
     except (CheckFailed, OSError) as error:
         return Finding(server.url, str(error), TURN_FIX)
 

@@ -118,8 +118,41 @@ def test_engines_without_models_need_none() -> None:
     assert found.ok
 
 
-def test_no_gpu_is_looked_for_unless_it_is_asked_for() -> None:
-    assert list(machine.gpu(Settings())) == []
+def test_no_gpu_is_looked_for_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert [str(found) for found in machine.gpu(Settings())] == ["ok     gpu: none"]
+    assert list(machine.gpu(Settings(device="cpu"))) == []
+
+
+@pytest.mark.parametrize(("kept", "fine"), [(True, True), (False, False)])
+def test_a_clock_that_nothing_keeps_right_is_wrong(kept: bool, fine: bool) -> None:
+    (found,) = machine.clock(kept)
+    assert found.ok is fine
+
+
+def test_the_kernel_says_whether_the_clock_is_kept_right_or_nothing() -> None:
+    assert len(list(machine.clock())) <= 1
+
+
+@pytest.mark.parametrize(
+    ("chosen", "words"),
+    [
+        ({}, "ok     keys: none, and only this machine can reach the server"),
+        ({"api_key": "a-key-of-sixteen-letters", "host": "0.0.0.0"}, "ok     keys: clients need one"),
+        ({"host": "0.0.0.0"}, "WRONG  keys: none, and others can reach 0.0.0.0 -> duologue keys add NAME"),
+        (
+            {"host": "0.0.0.0", "allow_anonymous": True},
+            "ok     keys: none: anybody who reaches the port may use the server, as you allowed",
+        ),
+    ],
+)
+def test_who_may_use_the_server_is_told(chosen: dict[str, Any], words: str, tmp_path: Path) -> None:
+    assert str(network.access(Settings(keys_file=tmp_path / "none.json", **chosen))) == words
+
+
+def test_a_keys_file_that_cannot_be_read_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "keys.json").write_text("nonsense")
+    assert not network.access(Settings(keys_file=tmp_path / "keys.json")).ok
 
 
 @pytest.mark.parametrize(
@@ -496,7 +529,7 @@ def big_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_command_says_a_line_for_each_check(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", *FLAGS]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 9
+    assert len(lines) == 11
     assert all(line.startswith("ok     ") for line in lines)
 
 
@@ -526,7 +559,7 @@ def test_a_check_that_fails_itself_is_a_line_too(
     assert main(["doctor", *FLAGS]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("WRONG  doctor: a check failed: RuntimeError('no such thing')")
-    assert len(lines) == 9
+    assert len(lines) == 11
 
 
 @pytest.mark.usefixtures("big_machine")

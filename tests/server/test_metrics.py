@@ -29,6 +29,12 @@ CONFIG = PipelineConfig(
 )
 
 
+class Player(Caller):
+    """A client that plays the sound itself."""
+
+    plays_audio = False
+
+
 class Counted:
     """The metrics of a server without a network."""
 
@@ -94,6 +100,26 @@ async def test_barging_in_is_counted_once_whether_the_answer_was_being_made_or_o
         await caller.got("response.done", 2 * times)
         caller.listen(20_000)
     assert counted("turns_total") == 2
+    await caller.hang_up()
+
+
+@pytest.mark.parametrize("truncates", [False, True])
+async def test_barging_in_on_a_client_that_plays_the_sound_is_counted_whether_it_truncates_or_not(
+    counted: Counted, new_unit: UnitFactory, truncates: bool
+) -> None:
+    caller = Player(new_unit(), observers=[counted.metrics.watch(Begun("ws_1", "websocket", 0))])
+    caller.write("[[long]]")
+    await caller.got("response.done")
+    caller.say(loud(600))
+    await caller.got("input_audio_buffer.speech_started")
+    if truncates:
+        item = caller.of("response.output_item.done")[0]["item"]["id"]
+        caller.do("conversation.item.truncate", item_id=item, content_index=0, audio_end_ms=100)
+        await caller.got("conversation.item.truncated")
+    assert counted("barge_ins_total") == 1
+    caller.say(quiet(1500))
+    await caller.got("response.done", 2)
+    assert counted("barge_ins_total") == 1
     await caller.hang_up()
 
 
@@ -176,6 +202,10 @@ async def test_openmetrics_is_spoken_to_those_who_ask_for_it(served: TestClient[
     response = await served.get("/metrics", headers={"Accept": accept})
     assert response.headers["Content-Type"].startswith("application/openmetrics-text")
     assert (await response.text()).endswith("# EOF\n")
+
+
+async def test_a_version_that_is_none_gets_the_text_format(served: TestClient[Any, Any]) -> None:
+    await scraped(served, Accept="application/openmetrics-text;version=abc")
 
 
 async def test_metrics_need_a_key_where_keys_are_needed() -> None:

@@ -431,6 +431,21 @@ def test_work_for_what_is_never_announced_does_not_pile_up(traced: Traced, clock
     assert len(traced.named("turn")) == 1000
 
 
+def test_many_answers_at_once_are_turns_of_their_own(traced: Traced, clock: Clock) -> None:
+    call = clock.watch(traced)
+    ids = [f"resp_{number}" for number in range(100)]
+    for id in ids:
+        call.sent(created(id))
+    for id in ids:
+        call.worked(id, Worked("llm", 1000.0, 1000.0, 1000.0))
+        call.sent(done(id))
+    turns, work = traced.named("turn"), traced.named("llm")
+    assert [turn.attributes["duologue.response.status"] for turn in turns] == ["completed"] * 100
+    assert not [each for each in work if "duologue.withdrawn" in each.attributes]
+    assert len(work) == 100
+    call.closed("the client left")
+
+
 def test_an_answer_that_waits_behind_another_has_its_own_sound(traced: Traced, clock: Clock) -> None:
     call = clock.watch(traced, "webrtc")
     for id in ("resp_1", "resp_2", "resp_3"):
