@@ -140,7 +140,8 @@ def _canonical(request: web.Request) -> str:
 
 
 def _foreign(what: str, origin: str) -> Refusal:
-    advice = f"allow it with --allow-origin {origin}, or use an API key"
+    named = origin != "null"  # a file, or a page that hides where it is from
+    advice = f"allow it with --allow-origin {origin}, or use an API key" if named else "use an API key"
     return Refusal(403, "origin_not_allowed", f"{what}: {advice}.")
 
 

@@ -34,9 +34,10 @@ class Quotas:
             message = f"This key may have {caller.sessions} sessions at a time. End one first."
             raise Refusal(429, "too_many_sessions", message)
         if caller.per_minute and self._recent[who] >= caller.per_minute:
-            message = f"Only {caller.per_minute} sessions may begin in a minute. Try again in a moment."
             oldest = next(when for when, other in self._begun if other == who)
-            raise Refusal(429, "rate_limit_exceeded", message, retry_after=ceil(oldest + MINUTE - now))
+            wait = ceil(oldest + MINUTE - now)
+            message = f"Only {caller.per_minute} sessions may begin in a minute. Try again in {wait} s."
+            raise Refusal(429, "rate_limit_exceeded", message, retry_after=wait)
         self._begun.append((now, who))
         self._recent[who] += 1
         self._open[who] += 1

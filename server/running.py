@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 
 from aiohttp import web
 
@@ -41,13 +42,23 @@ async def run(app: web.Application, settings: Settings) -> None:
         await runner.setup()
         try:
             await web.SockSite(runner, listening).start()
-            await _serve(app, stop, settings.host, listening.getsockname()[1])
+            kept = what_is_kept(settings)
+            await _serve(app, stop, settings.host, listening.getsockname()[1], kept)
             await let_finish(app[STARTUP], settings.grace)
         finally:
             await runner.cleanup()
 
 
-async def _serve(app: web.Application, stop: asyncio.Event, host: str, port: int) -> None:
+def what_is_kept(settings: Settings) -> list[str]:
+    """A line for each kind of record of calls."""
+    kept = {"recorded into": settings.record_calls, "written down into": settings.transcripts}
+    lines = [f"Calls are {how} {where}." for how, where in kept.items() if where is not None]
+    return [*lines, *(["What is said in calls is sent to the webhook."] if settings.webhook else [])]
+
+
+async def _serve(
+    app: web.Application, stop: asyncio.Event, host: str, port: int, kept: Sequence[str] = ()
+) -> None:
     startup = app[STARTUP]
     stopping = asyncio.create_task(stop.wait())
     loading = asyncio.create_task(startup.loaded.wait())
@@ -57,6 +68,8 @@ async def _serve(app: web.Application, stop: asyncio.Event, host: str, port: int
         raise startup.failure
     if startup.phase is Phase.READY:
         say(f"Duologue is ready: {address(host, port)}")
+        for line in kept:
+            say(line)
         if not is_local(host):
             say("Other machines need https in front of it: browsers give pages the microphone only there.")
     await stopping

@@ -51,7 +51,8 @@ class _Slot:
         self.timer: asyncio.TimerHandle | None = None
 
     def move(self, state: UnitState) -> None:
-        logger.info("unit %d: %s -> %s", self.unit.index, self.state.value, state.value)
+        level = logging.WARNING if state is UnitState.QUARANTINED else logging.DEBUG
+        logger.log(level, "unit %d: %s -> %s", self.unit.index, self.state.value, state.value)
         self.state, self.since = state, time.time()
         if self.timer is not None:
             self.timer.cancel()

@@ -56,7 +56,7 @@ class Turn:
         """Raises KeyError for an event that this state does not know."""
         after = _NEXT[self.state, event]
         about = {"turn": self.item_id}
-        logger.info("turn %d: %s -> %s", self.number, self.state.name, after.name, extra={"about": about})
+        logger.debug("turn %d: %s -> %s", self.number, self.state.name, after.name, extra={"about": about})
         self.state = after
 
 

@@ -126,7 +126,7 @@ def _model(store: ModelStore, name: str, fetching: bool, full: bool) -> Finding:
 
 
 def clock(kept: bool | None = None) -> Iterator[Finding]:
-    """Whether something keeps the clock right, by default as the kernel has it; nothing if that cannot tell."""
+    """Whether something keeps the clock right, by default as the kernel has it, if that can tell."""
     kept = _kept_right() if kept is None else kept
     if kept is not None:
         said = "kept right over the network" if kept else "nothing keeps it right"

@@ -207,6 +207,7 @@ async def test_an_engine_that_fails_on_its_thread_is_told_of_with_call_session_a
 async def test_lines_on_the_loop_are_about_the_turn_and_never_what_was_said(
     new_unit: Any, lines: Lines
 ) -> None:
+    logging.getLogger("units").setLevel(logging.DEBUG)
     caller = await watched(new_unit())
     caller.say(loud(600), quiet(1500))
     response = (await caller.got("response.done"))["response"]
@@ -239,6 +240,7 @@ async def test_our_own_fault_is_told_of_with_the_turn_in_which_it_showed(
 
 
 async def test_two_calls_at_once_are_told_apart(new_unit: Any, lines: Lines) -> None:
+    logging.getLogger("units").setLevel(logging.DEBUG)
     one, other = await watched(new_unit(), "rtc_1"), await watched(new_unit(), "rtc_2")
     one.write("hello")
     other.write("hello")

@@ -82,7 +82,7 @@ class Response:
     def _move(self, event: str) -> None:
         after = _NEXT[self.state, event]
         about = {"turn": self.id}
-        logger.info("response %s: %s -> %s", self.id, self.state.name, after.name, extra={"about": about})
+        logger.debug("response %s: %s -> %s", self.id, self.state.name, after.name, extra={"about": about})
         self.state = after
 
     def release(self) -> Iterator[Wire]:
