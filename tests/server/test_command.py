@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 from urllib.request import urlopen
@@ -15,7 +15,7 @@ import pytest
 
 from server import __main__ as command
 from server.__main__ import main, pipeline_config
-from server.running import CannotListen, address, listen
+from server.running import CannotListen, address, listen, say
 from server.settings import Settings
 from units import EngineSettings, EngineUnavailable
 from units.engines import registry
@@ -33,14 +33,12 @@ sys.exit(main(sys.argv[1:]))
 
 @contextmanager
 def python(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+    command = [sys.executable, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def line_with(process: subprocess.Popen[str], text: str) -> str:
@@ -66,6 +64,28 @@ def test_a_server_says_where_it_is_and_stops_cleanly_when_told_to() -> None:
         process.send_signal(signal.SIGTERM)
         assert line_with(process, "Stopping") == "Stopping. Once more to stop at once."
         assert process.wait(20) == 0
+
+
+@pytest.mark.e2e
+def test_a_server_stops_cleanly_although_nobody_reads_what_it_prints() -> None:
+    with python("-m", "server", "serve", "--port", "0", *SCRIPTED) as process:
+        url = line_with(process, "Duologue is ready: ").rpartition(" ")[2]
+        assert process.stdout is not None
+        process.stdout.close()
+        with urlopen(f"{url}/readyz") as response:
+            assert response.status == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+def test_what_cannot_be_printed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        say("Duologue is ready")
+        say("Stopping")
+        monkeypatch.undo()
+        with suppress(OSError):
+            full.close()
 
 
 @pytest.mark.e2e
