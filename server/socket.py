@@ -185,9 +185,9 @@ class Sockets:
     async def _converse(
         self, request: web.Request, call_id: str, transport: SocketTransport, settings: tuple[Event, ...]
     ) -> web.StreamResponse:
-        unit = claimed(self._pool)
-        begun = Begun(call_id, "websocket", unit.index, trace_of(request.headers))
-        session = unit.open(transport, settings, watched_by(self._watchers, begun))
+        with claimed(self._pool) as unit:
+            begun = Begun(call_id, "websocket", unit.index, trace_of(request.headers))
+            session = unit.open(transport, settings, watched_by(self._watchers, begun))
         transport.on_slow = session.close
         self._open.add(session)
         try:

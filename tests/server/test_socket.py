@@ -17,8 +17,9 @@ from aiohttp.test_utils import TestClient, TestServer
 from server.calls import setup_calls
 from server.client_secrets import setup_client_secrets
 from server.socket import MOST_CONTROLS, UNHEARD, Sockets, SocketTransport, setup_sockets
+from server.watch import Begun, Watcher
 from tests.server.fakes import Client, FakeSettings
-from units import EngineSettings, Pipeline, PipelineConfig, PipelineUnit, build_pipeline
+from units import EngineSettings, Observer, Pipeline, PipelineConfig, PipelineUnit, build_pipeline
 from units.engines.scripted import HEARD
 from units.messages import Int16
 from units.realtime.service import ServiceConfig
@@ -89,11 +90,12 @@ async def served(pipeline: Pipeline) -> AsyncIterator[Served]:
 
 
 @asynccontextmanager
-async def serving(pipeline: Pipeline) -> AsyncIterator[Served]:
+async def serving(pipeline: Pipeline, *watchers: Watcher) -> AsyncIterator[Served]:
     app, doors = web.Application(), Doors(pipeline)
     secrets = setup_client_secrets(app, doors)
-    calls = setup_calls(app, doors, FakeSettings(), secrets)
-    sockets = setup_sockets(app, doors, secrets, calls, strict=pipeline.config.strict_protocol)
+    calls = setup_calls(app, doors, FakeSettings(), secrets, watchers)
+    strict = pipeline.config.strict_protocol
+    sockets = setup_sockets(app, doors, secrets, calls, strict=strict, watchers=watchers)
     pipeline.start()
     async with TestClient(TestServer(app)) as http:
         served = Served(http, sockets, pipeline)
@@ -349,6 +351,38 @@ async def test_nothing_is_left_of_a_client_that_neither_reads_nor_answers_pings(
     await caller.ask_for(20)
     await served.no_connection()
     await served.free()
+
+
+class Endings(Observer):
+    """Notes why sessions end."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def watch(self, _begun: Begun) -> Observer:
+        return self
+
+    def closed(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+
+async def test_a_watcher_that_raises_costs_no_unit_and_the_others_know_that_it_is_over(
+    pipeline: Pipeline,
+) -> None:
+    def fail(_begun: Begun) -> Observer:
+        raise ZeroDivisionError
+
+    endings = Endings()
+    async with serving(pipeline, endings.watch, fail) as served:
+        for _ in served.pool.units * 2:
+            with pytest.raises(WSServerHandshakeError, match="500"):
+                await served.dial()
+            headers = {"Content-Type": "application/sdp"}
+            async with served.http.post("/v1/realtime/calls", data="v=0", headers=headers) as response:
+                assert response.status == 500
+            await served.free()
+    assert set(endings.reasons) == {"internal error"}
+    assert len(endings.reasons) == 2 * 2 * len(served.pool.units)
 
 
 async def test_closing_the_server_tells_its_clients(served: Served) -> None:
