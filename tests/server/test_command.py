@@ -22,6 +22,16 @@ from units.engines import registry
 
 SCRIPTED = [f"--{option}=scripted" for option in ("vad", "turn-detector", "stt", "llm-backend", "tts")]
 
+INTERRUPTED = """
+import sys
+class Interrupts:
+    def find_spec(self, name, *_):
+        if name == "aiohttp":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupts())
+import server.__main__
+"""
+
 LOADING_FOR_EVER = """
 import sys, time
 from units import register
@@ -94,6 +104,11 @@ def test_a_server_can_be_stopped_while_its_models_load() -> None:
         line_with(process, "Loading voice activity: slow")
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
+
+
+def test_ctrl_c_while_the_server_is_imported_leaves_no_traceback() -> None:
+    run = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (-signal.SIGINT, "")
 
 
 def test_an_engine_that_cannot_be_loaded_is_one_sentence(
