@@ -53,6 +53,8 @@ PING_S = 20.0
 MOST_CONTROLS = 8
 """Connections that control one call."""
 
+LEFT = "the client left"
+
 Event = dict[str, Any]
 
 
@@ -111,7 +113,8 @@ class SocketTransport:
                     await self._hand_over(message.data, session, handle)
         finally:
             if self.reason is None:
-                self.close("the client left")
+                vanished = isinstance(self._socket.exception(), TimeoutError)  # it answered no ping
+                self.close("the client has fallen silent" if vanished else LEFT)
             with suppress(TimeoutError):
                 await asyncio.wait_for(writer, CLOSE_S)
         return self._socket
@@ -194,7 +197,7 @@ class Sockets:
             return await transport.run(request, session, session.handle)
         finally:
             self._open.discard(session)
-            session.close("the client left")
+            session.close(transport.reason or LEFT)
 
     def _settings(self, request: web.Request) -> tuple[Event, ...]:
         """What the client's key says of its session. Raises Refusal, and when strict ProtocolError."""

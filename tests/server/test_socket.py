@@ -16,6 +16,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from server.calls import setup_calls
 from server.client_secrets import setup_client_secrets
+from server.metrics import ENDINGS
 from server.socket import MOST_CONTROLS, UNHEARD, Sockets, SocketTransport, setup_sockets
 from server.watch import Begun, Watcher
 from tests.server.fakes import Client, FakeSettings
@@ -177,6 +178,19 @@ def text(content: str, **item: Any) -> Json:
 def truncate(item_id: str, ms: int) -> Json:
     where = {"item_id": item_id, "content_index": 0, "audio_end_ms": ms}
     return {"type": "conversation.item.truncate", **where}
+
+
+class Endings(Observer):
+    """Notes why sessions end."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def watch(self, _begun: Begun) -> Observer:
+        return self
+
+    def closed(self, reason: str) -> None:
+        self.reasons.append(reason)
 
 
 def transports(served: Served) -> list[SocketTransport]:
@@ -342,28 +356,20 @@ async def test_a_session_that_is_over_waits_for_no_client_that_does_not_read(
     await served.free()
 
 
-async def test_nothing_is_left_of_a_client_that_neither_reads_nor_answers_pings(
-    served: Served, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("megabytes", [0, 20])
+async def test_nothing_is_left_of_a_client_that_vanishes(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, megabytes: int
 ) -> None:
     monkeypatch.setattr("server.socket.CLOSE_S", 0.1)
     monkeypatch.setattr("server.socket.PING_S", 0.2)
-    caller = await served.dial_deaf()
-    await caller.ask_for(20)
-    await served.no_connection()
-    await served.free()
-
-
-class Endings(Observer):
-    """Notes why sessions end."""
-
-    def __init__(self) -> None:
-        self.reasons: list[str] = []
-
-    def watch(self, _begun: Begun) -> Observer:
-        return self
-
-    def closed(self, reason: str) -> None:
-        self.reasons.append(reason)
+    endings = Endings()
+    async with serving(pipeline, endings.watch) as served:
+        caller = await served.dial_deaf()
+        await caller.ask_for(megabytes)
+        await served.no_connection()
+        await served.free()
+    assert endings.reasons == ["the client has fallen silent"]
+    assert ENDINGS[endings.reasons[0]] == "vanished"
 
 
 async def test_a_watcher_that_raises_costs_no_unit_and_the_others_know_that_it_is_over(
