@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
+from server import interrupted  # noqa: F401 - first, for what it does
 from server.app import build_app
 from server.call_log import CallLog
 from server.doctor import add_doctor_command

@@ -158,12 +158,12 @@ class Calls:
         ended = caller.begin()
         with ExitStack() as on_failure:
             on_failure.callback(ended)
-            unit = claimed(self._pool)
             closed = partial(self._closed, ended)
-            begun = Begun(call_id, "webrtc", unit.index, trace_of(request.headers))
-            observers = watched_by(self._watchers, begun)
-            ice = self._ice.configuration(call_id)
-            peer = Peer(call_id, unit, ice, closed, self._limits, settings, observers, self._measured)
+            with claimed(self._pool) as unit:
+                ice = self._ice.configuration(call_id)
+                begun = Begun(call_id, "webrtc", unit.index, trace_of(request.headers))
+                observers = watched_by(self._watchers, begun)
+                peer = Peer(call_id, unit, ice, closed, self._limits, settings, observers, self._measured)
             on_failure.pop_all()
         if not peer.closed:
             self._calls[call_id] = _Call(peer, caller.owner)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Protocol
 
 from aiohttp import web
@@ -74,12 +74,19 @@ class Refusal(Exception):
         return error_response(self.status, self.code, str(self), param=self.param, headers=headers)
 
 
-def claimed(pool: ClaimFrom) -> Unit:
-    """A unit of ``pool``. Raises Refusal when none is free."""
+@contextmanager
+def claimed(pool: ClaimFrom) -> Iterator[Unit]:
+    """A unit of ``pool``, given back if the block fails. Raises Refusal when none is free."""
     try:
-        return pool.claim()
+        unit = pool.claim()
     except PoolFull as error:
         raise Refusal(503, "no_capacity", "All units are in use. Try again in a moment.") from error
+    try:
+        yield unit
+    except BaseException:
+        if unit.session is not None:
+            unit.session.close("internal error")
+        raise
 
 
 def answering(

@@ -15,6 +15,8 @@ import threading
 from datetime import UTC, datetime
 from typing import Any
 
+from aiohttp.http_exceptions import HttpProcessingError
+
 from units.scope import current_scope
 
 logger = logging.getLogger(__name__)
@@ -28,6 +30,7 @@ def configure_logging(level: str, format: str = "text") -> None:
     """
     for ours in ("units", "server"):
         logging.getLogger(ours).setLevel(level.upper())
+    logging.getLogger("aiohttp.server").addFilter(_malformed)
     if logging.getLogger().handlers:
         return
     handler = logging.StreamHandler()
@@ -45,6 +48,30 @@ class About(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         record.about = {**current_scope().ids, **getattr(record, "about", {})}
         return True
+
+
+class Malformed(logging.Filter):
+    """aiohttp logs each request that is no HTTP with a traceback that quotes it, and what it quotes may be a
+    key. Here that is one line of ours, at most one in ``every`` seconds, whoever sends how much."""
+
+    def __init__(self, every: float = 10.0) -> None:
+        super().__init__()
+        self._every = every
+        self._refused = 0
+        self._quiet_until = 0.0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if not isinstance(error, HttpProcessingError):
+            return True
+        self._refused += 1
+        if record.created >= self._quiet_until:
+            logger.info("requests that are no HTTP: %d, now %s", self._refused, type(error).__name__)
+            self._refused, self._quiet_until = 0, record.created + self._every
+        return False
+
+
+_malformed = Malformed()
 
 
 class JsonLines(logging.Formatter):

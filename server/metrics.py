@@ -33,6 +33,7 @@ ENDINGS = {
     "the offer was not answered": "never_connected",
     "the client went away before it was answered": "never_connected",
     "the peer has fallen silent": "vanished",
+    "the client has fallen silent": "vanished",
     "the client does not read its events": "not_reading",
     "wrong settings": "wrong_settings",
     "session expired": "expired",

@@ -107,6 +107,10 @@ class Unit(Protocol):
     @property
     def output_queue(self) -> SpeechSource: ...
 
+    @property
+    def session(self) -> Session | None:
+        """That of whoever has claimed it, also before it is open."""
+
     def open(
         self, transport: Transport, settings: Sequence[Any] = (), observers: Sequence[Observer] = ()
     ) -> Session:

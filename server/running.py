@@ -22,9 +22,11 @@ class CannotListen(Exception):
 
 
 def say(line: str) -> None:
-    """A line for the person at the terminal."""
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+    """A line for the person at the terminal, if anybody reads it: a call is worth more."""
+    try:
+        print(line, flush=True)  # noqa: T201 - unlike write, knows that there may be no stdout
+    except OSError:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - what is left in the old one would fail again
 
 
 CLOSE_S = 5.0

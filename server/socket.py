@@ -46,12 +46,14 @@ MAX_MESSAGE = 16 * 1024 * 1024
 LARGE = 262_144
 """Characters of a message above which a long piece of sound is taken apart before it is handled."""
 MAX_WAITING = 32_000_000
-"""Characters queued for a client that does not read: ten minutes of speech."""
+"""Bytes queued for a client that does not read, who is cut off then: ten minutes of speech."""
 UNHEARD = 100
 """Pieces of sound that wait for the ears, above which nothing more is read from the client."""
 PING_S = 20.0
 MOST_CONTROLS = 8
 """Connections that control one call."""
+
+LEFT = "the client left"
 
 Event = dict[str, Any]
 
@@ -62,11 +64,12 @@ class SocketTransport:
     plays_audio = False
     max_message = MAX_MESSAGE
 
-    def __init__(self) -> None:
+    def __init__(self, connection: asyncio.Transport | None) -> None:
+        self._connection = connection
         self._socket = web.WebSocketResponse(
             protocols=("realtime",), heartbeat=PING_S, max_msg_size=MAX_MESSAGE, timeout=CLOSE_S
         )
-        self._waiting: asyncio.Queue[str | None] = asyncio.Queue()
+        self._waiting: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._size = 0
         self.reason: str | None = None
         """Why the session is over; None while it is not."""
@@ -77,16 +80,26 @@ class SocketTransport:
         """Queue an event."""
         if self.reason is not None:
             return
-        text = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
-        self._size += len(text)
-        self._waiting.put_nowait(text)
+        data = json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+        self._size += len(data)
+        self._waiting.put_nowait(data)
         if self._size > MAX_WAITING:
+            self._cut_off()
             self.on_slow("the client does not read its events")
 
     def close(self, reason: str) -> None:
-        """The session is over. What is queued is still sent."""
+        """The session is over. What is queued is still sent, if the client takes it in time."""
         self.reason = reason
         self._waiting.put_nowait(None)
+        asyncio.get_running_loop().call_later(CLOSE_S, self._cut_off)
+
+    def _cut_off(self) -> None:
+        """Forget what is queued, here and in the connection, which would wait for the client for good. Where
+        the connection is closed and nothing is left to send, this changes nothing."""
+        while not self._waiting.empty():
+            self._waiting.get_nowait()
+        if self._connection is not None:
+            self._connection.abort()
 
     async def run(
         self, request: web.Request, session: Session, handle: Callable[[str | bytes], None]
@@ -100,7 +113,8 @@ class SocketTransport:
                     await self._hand_over(message.data, session, handle)
         finally:
             if self.reason is None:
-                self.close("the client left")
+                vanished = isinstance(self._socket.exception(), TimeoutError)  # it answered no ping
+                self.close("the client has fallen silent" if vanished else LEFT)
             with suppress(TimeoutError):
                 await asyncio.wait_for(writer, CLOSE_S)
         return self._socket
@@ -119,9 +133,9 @@ class SocketTransport:
 
     async def _write(self) -> None:
         with suppress(ConnectionError):
-            while (text := await self._waiting.get()) is not None:
-                await self._socket.send_str(text)
-                self._size -= len(text)
+            while (data := await self._waiting.get()) is not None:
+                await self._socket.send_frame(data, WSMsgType.TEXT)
+                self._size -= len(data)
             await self._socket.close(code=_code(self.reason), message=(self.reason or "").encode()[:120])
 
 
@@ -159,7 +173,7 @@ class Sockets:
             return await turn_away(request, BAD_REQUEST, error.message, error.code)
         if request.query.get("intent") == "transcription":
             settings = ({"type": "transcription"}, *settings)
-        transport, caller = SocketTransport(), caller_of(request)
+        transport, caller = SocketTransport(request.transport), caller_of(request)
         if "call_id" in request.query:
             peer = self._calls.peer(request.query["call_id"], caller)
             return await self._join(request, transport, peer.session)
@@ -174,16 +188,16 @@ class Sockets:
     async def _converse(
         self, request: web.Request, call_id: str, transport: SocketTransport, settings: tuple[Event, ...]
     ) -> web.StreamResponse:
-        unit = claimed(self._pool)
-        begun = Begun(call_id, "websocket", unit.index, trace_of(request.headers))
-        session = unit.open(transport, settings, watched_by(self._watchers, begun))
+        with claimed(self._pool) as unit:
+            begun = Begun(call_id, "websocket", unit.index, trace_of(request.headers))
+            session = unit.open(transport, settings, watched_by(self._watchers, begun))
         transport.on_slow = session.close
         self._open.add(session)
         try:
             return await transport.run(request, session, session.handle)
         finally:
             self._open.discard(session)
-            session.close("the client left")
+            session.close(transport.reason or LEFT)
 
     def _settings(self, request: web.Request) -> tuple[Event, ...]:
         """What the client's key says of its session. Raises Refusal, and when strict ProtocolError."""

@@ -32,5 +32,14 @@ def trace_of(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def watched_by(watchers: Sequence[Watcher], begun: Begun) -> tuple[Observer, ...]:
-    """Those who watch this session."""
-    return tuple(observer for watcher in watchers if (observer := watcher(begun)) is not None)
+    """Those who watch this session. What a watcher raises is raised; for the others it is over then."""
+    observers: list[Observer] = []
+    try:
+        for watcher in watchers:
+            if (observer := watcher(begun)) is not None:
+                observers.append(observer)
+    except BaseException:
+        for observer in observers:
+            observer.closed("internal error")
+        raise
+    return tuple(observers)

@@ -219,7 +219,10 @@ def test_the_update_knows_both_ports() -> None:
 
 
 def test_there_is_time_for_calls_to_finish_before_the_server_is_killed() -> None:
-    longest = Settings().grace + 15
+    guide = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
+    (after,) = re.findall(r"must be longer by (\d+) s", guide)
+    assert f"`DUOLOGUE_GRACE` and {after} s" in guide
+    longest = Settings().grace + int(after)
     assert int(SERVICES["duologue"]["stop_grace_period"].removesuffix("s")) >= longest
     (waits,) = re.findall(r"monotonic\(\) \+ (\d+)", CONTAINER["lifecycle"]["preStop"]["exec"]["command"][-1])
     assert POD["terminationGracePeriodSeconds"] - int(waits) >= longest

@@ -221,15 +221,28 @@ class Session:
                 logger.exception("%s failed", self.name)
                 self.close("internal error")
         if self._stopping and not self.closed:
+            self._end_soon_if_over()
+
+    def _end_soon_if_over(self) -> None:
+        """Looked at after every step: what ends something is one, and the first event of a new client. Steps
+        that begin nothing, such as silence that is heard, put nothing off."""
+        if not self._over:
             if self._ending is not None:
                 self._ending.cancel()
+            self._ending = None
+        elif self._ending is None:
             self._ending = asyncio.get_running_loop().call_later(LAST_WORDS_S, self._end_if_over)
 
     def _end_if_over(self) -> None:
-        """Looked at after every step: what ends something is one, and the first event of a new client."""
-        there = all(getattr(transport, "connected", True) for transport in self._transports())
-        if there and not self.service.unfinished:
+        self._ending = None
+        if self._over:
             self.close(SHUTTING_DOWN)
+
+    @property
+    def _over(self) -> bool:
+        """The client is there, and nothing goes on."""
+        there = all(getattr(transport, "connected", True) for transport in self._transports())
+        return there and not self.service.unfinished
 
     def _perform(self, effects: Iterable[Effect]) -> None:
         for effect in effects:

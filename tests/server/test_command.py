@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 from urllib.request import urlopen
@@ -15,12 +15,22 @@ import pytest
 
 from server import __main__ as command
 from server.__main__ import main, pipeline_config
-from server.running import CannotListen, address, listen
+from server.running import CannotListen, address, listen, say
 from server.settings import Settings
 from units import EngineSettings, EngineUnavailable
 from units.engines import registry
 
 SCRIPTED = [f"--{option}=scripted" for option in ("vad", "turn-detector", "stt", "llm-backend", "tts")]
+
+INTERRUPTED = """
+import sys
+class Interrupts:
+    def find_spec(self, name, *_):
+        if name == "aiohttp":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupts())
+import server.__main__
+"""
 
 LOADING_FOR_EVER = """
 import sys, time
@@ -33,14 +43,12 @@ sys.exit(main(sys.argv[1:]))
 
 @contextmanager
 def python(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+    command = [sys.executable, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def line_with(process: subprocess.Popen[str], text: str) -> str:
@@ -69,11 +77,38 @@ def test_a_server_says_where_it_is_and_stops_cleanly_when_told_to() -> None:
 
 
 @pytest.mark.e2e
+def test_a_server_stops_cleanly_although_nobody_reads_what_it_prints() -> None:
+    with python("-m", "server", "serve", "--port", "0", *SCRIPTED) as process:
+        url = line_with(process, "Duologue is ready: ").rpartition(" ")[2]
+        assert process.stdout is not None
+        process.stdout.close()
+        with urlopen(f"{url}/readyz") as response:
+            assert response.status == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+def test_what_cannot_be_printed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        say("Duologue is ready")
+        say("Stopping")
+        monkeypatch.undo()
+        with suppress(OSError):
+            full.close()
+
+
+@pytest.mark.e2e
 def test_a_server_can_be_stopped_while_its_models_load() -> None:
     with python("-c", LOADING_FOR_EVER, "--port", "0", "--vad", "slow") as process:
         line_with(process, "Loading voice activity: slow")
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
+
+
+def test_ctrl_c_while_the_server_is_imported_leaves_no_traceback() -> None:
+    run = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (-signal.SIGINT, "")
 
 
 def test_an_engine_that_cannot_be_loaded_is_one_sentence(

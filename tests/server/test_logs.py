@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from server.call_log import CallLog
-from server.logs import About, JsonLines, TextLines, log_uncaught
+from server.logs import About, JsonLines, Malformed, TextLines, log_uncaught
 from server.watch import Begun
 from tests.units.caller import Caller, WatchedUnit, loud, quiet, scripted
 from tests.units.odd_engines import FailingLLM
@@ -142,6 +144,32 @@ async def test_an_error_that_nobody_caught_does_not_show_what_a_callback_was_giv
     (line,) = lines.parsed("an error in a callback")
     assert "ZeroDivisionError" in line["exception"]
     assert "a secret" not in lines.lines[0]
+
+
+async def test_a_request_that_is_no_http_is_a_line_that_quotes_nothing_and_a_flood_of_them_is_no_more(
+    lines: Lines,
+) -> None:
+    bad = Malformed(every=3600)
+    of_aiohttp = logging.getLogger("aiohttp.server")
+    of_aiohttp.addFilter(bad)
+    request = b"GET / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer sk-secret\x01\r\n\r\n"
+    async with TestServer(web.Application()) as server:
+        for _ in range(5):
+            reader, writer = await asyncio.open_connection(server.host, server.port)
+            writer.write(request)
+            assert (await reader.readline()).split()[1] == b"400"
+            writer.close()
+    of_aiohttp.removeFilter(bad)
+    (line,) = [json.loads(line) for line in lines.lines]
+    assert (line["level"], line["message"]) == ("info", "requests that are no HTTP: 1, now BadHttpMessage")
+    assert "exception" not in line
+
+
+def test_any_other_error_of_the_http_server_is_told_of() -> None:
+    error = ZeroDivisionError()
+    exc_info = (type(error), error, None)
+    record = logging.LogRecord("aiohttp.server", logging.ERROR, "", 0, "it failed", (), exc_info)
+    assert Malformed().filter(record)
 
 
 async def watched(unit: WatchedUnit, call: str = "rtc_1") -> Caller:

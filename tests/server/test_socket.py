@@ -16,9 +16,11 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from server.calls import setup_calls
 from server.client_secrets import setup_client_secrets
-from server.socket import MOST_CONTROLS, UNHEARD, Sockets, setup_sockets
+from server.metrics import ENDINGS
+from server.socket import MOST_CONTROLS, UNHEARD, Sockets, SocketTransport, setup_sockets
+from server.watch import Begun, Watcher
 from tests.server.fakes import Client, FakeSettings
-from units import EngineSettings, Pipeline, PipelineConfig, PipelineUnit, build_pipeline
+from units import EngineSettings, Observer, Pipeline, PipelineConfig, PipelineUnit, build_pipeline
 from units.engines.scripted import HEARD
 from units.messages import Int16
 from units.realtime.service import ServiceConfig
@@ -55,9 +57,25 @@ class Served:
         self.http = http
         self.sockets = sockets
         self.pool = pipeline.pool
+        self.deaf: list[asyncio.Transport] = []
 
     async def dial(self, url: str = URL, **options: Any) -> Caller:
         return Caller(await self.http.ws_connect(url, **options))
+
+    async def dial_deaf(self, url: str = URL) -> Caller:
+        """A client that reads no more once it has heard that its session has begun."""
+        caller = await self.dial(url)
+        await caller.event("session.created")
+        caller.transport.pause_reading()
+        self.deaf.append(caller.transport)
+        return caller
+
+    async def no_connection(self) -> None:
+        """Wait until nobody has a connection, nor a handler that waits for one."""
+        runner = self.http.server.runner
+        async with asyncio.timeout(5):
+            while runner.server.connections:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
 
     async def free(self) -> None:
         """Wait until nobody has a unit."""
@@ -73,14 +91,18 @@ async def served(pipeline: Pipeline) -> AsyncIterator[Served]:
 
 
 @asynccontextmanager
-async def serving(pipeline: Pipeline) -> AsyncIterator[Served]:
+async def serving(pipeline: Pipeline, *watchers: Watcher) -> AsyncIterator[Served]:
     app, doors = web.Application(), Doors(pipeline)
     secrets = setup_client_secrets(app, doors)
-    calls = setup_calls(app, doors, FakeSettings(), secrets)
-    sockets = setup_sockets(app, doors, secrets, calls, strict=pipeline.config.strict_protocol)
+    calls = setup_calls(app, doors, FakeSettings(), secrets, watchers)
+    strict = pipeline.config.strict_protocol
+    sockets = setup_sockets(app, doors, secrets, calls, strict=strict, watchers=watchers)
     pipeline.start()
     async with TestClient(TestServer(app)) as http:
-        yield Served(http, sockets, pipeline)
+        served = Served(http, sockets, pipeline)
+        yield served
+        for transport in served.deaf:
+            transport.abort()
     assert await pipeline.stop() == []
 
 
@@ -90,6 +112,17 @@ class Caller:
     def __init__(self, socket: ClientWebSocketResponse) -> None:
         self.socket = socket
         self.events: list[Json] = []
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        transport: asyncio.Transport = self.socket._response.connection.transport
+        return transport
+
+    async def ask_for(self, megabytes: int) -> None:
+        """Put a long text into the conversation, and have it sent so often."""
+        await self.send(text("A" * 1_000_000, id="long"))
+        for _ in range(megabytes):
+            await self.send({"type": "conversation.item.retrieve", "item_id": "long"})
 
     async def __aenter__(self) -> Caller:
         if not self.events:
@@ -137,14 +170,33 @@ def update(**session: Any) -> Json:
     return {"type": "session.update", "session": {"type": "realtime", **session}}
 
 
-def text(content: str) -> Json:
-    item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": content}]}
+def text(content: str, **item: Any) -> Json:
+    item |= {"type": "message", "role": "user", "content": [{"type": "input_text", "text": content}]}
     return {"type": "conversation.item.create", "item": item}
 
 
 def truncate(item_id: str, ms: int) -> Json:
     where = {"item_id": item_id, "content_index": 0, "audio_end_ms": ms}
     return {"type": "conversation.item.truncate", **where}
+
+
+class Endings(Observer):
+    """Notes why sessions end."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def watch(self, _begun: Begun) -> Observer:
+        return self
+
+    def closed(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+
+def transports(served: Served) -> list[SocketTransport]:
+    """Of the sessions that are open."""
+    found = [session._transport for session in served.sockets._open]  # type: ignore[attr-defined]
+    return [transport for transport in found if isinstance(transport, SocketTransport)]
 
 
 CREATE = {"type": "response.create"}
@@ -258,8 +310,85 @@ async def test_a_client_that_leaves_gives_its_unit_back(served: Served, politely
     if politely:
         await caller.socket.close()
     else:
-        caller.socket._response.connection.transport.abort()
+        caller.transport.abort()
     await served.free()
+
+
+async def test_a_client_that_does_not_read_is_cut_off_and_nothing_waits_for_it(served: Served) -> None:
+    caller = await served.dial_deaf()
+    (transport,) = transports(served)
+    await caller.ask_for(45)
+    await served.free()
+    assert transport.reason == "the client does not read its events"
+    assert transport._waiting.qsize() <= 1
+    await served.no_connection()
+
+
+async def test_a_control_that_does_not_read_is_cut_off_and_the_call_goes_on(served: Served) -> None:
+    phone = Client().add_channel().add_audio()
+    await phone.call(served.http)
+    await phone.next_event()
+    await served.dial_deaf(f"/v1/realtime?call_id={phone.location.rsplit('/', 1)[1]}")
+    (session,) = served.pool.sessions
+    (control,) = session._others
+    for _ in range(45):
+        control.send({"type": "error", "pad": "A" * 1_000_000})
+    async with asyncio.timeout(5):
+        while session.joined:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert not session.closed
+    await phone.close()
+    await served.free()
+
+
+async def test_a_session_that_is_over_waits_for_no_client_that_does_not_read(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.socket.CLOSE_S", 0.1)
+    caller = await served.dial_deaf()
+    await caller.ask_for(20)
+    (transport,) = transports(served)
+    async with asyncio.timeout(5):
+        while transport._size < 10_000_000:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    await served.sockets.close_all()
+    await served.no_connection()
+    await served.free()
+
+
+@pytest.mark.parametrize("megabytes", [0, 20])
+async def test_nothing_is_left_of_a_client_that_vanishes(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, megabytes: int
+) -> None:
+    monkeypatch.setattr("server.socket.CLOSE_S", 0.1)
+    monkeypatch.setattr("server.socket.PING_S", 0.2)
+    endings = Endings()
+    async with serving(pipeline, endings.watch) as served:
+        caller = await served.dial_deaf()
+        await caller.ask_for(megabytes)
+        await served.no_connection()
+        await served.free()
+    assert endings.reasons == ["the client has fallen silent"]
+    assert ENDINGS[endings.reasons[0]] == "vanished"
+
+
+async def test_a_watcher_that_raises_costs_no_unit_and_the_others_know_that_it_is_over(
+    pipeline: Pipeline,
+) -> None:
+    def fail(_begun: Begun) -> Observer:
+        raise ZeroDivisionError
+
+    endings = Endings()
+    async with serving(pipeline, endings.watch, fail) as served:
+        for _ in served.pool.units * 2:
+            with pytest.raises(WSServerHandshakeError, match="500"):
+                await served.dial()
+            headers = {"Content-Type": "application/sdp"}
+            async with served.http.post("/v1/realtime/calls", data="v=0", headers=headers) as response:
+                assert response.status == 500
+            await served.free()
+    assert set(endings.reasons) == {"internal error"}
+    assert len(endings.reasons) == 2 * 2 * len(served.pool.units)
 
 
 async def test_closing_the_server_tells_its_clients(served: Served) -> None:

@@ -147,6 +147,25 @@ async def test_a_function_that_runs_is_waited_for_and_its_result_answered(new_un
     await caller.unit.drained()
 
 
+async def test_silence_that_is_heard_does_not_put_off_the_end(new_unit: UnitFactory) -> None:
+    caller = Caller(new_unit())
+    call = {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "call_1", "output": "Sun"}
+    caller.do("conversation.item.create", item=call)
+    caller.session.stop()
+    caller.do("conversation.item.create", item=output)
+    ending = caller.session._ending
+    assert ending is not None
+    caller.do("input_audio_buffer.append", audio=base64.b64encode(bytes(960)).decode())
+    assert caller.session._ending is ending
+    caller.do("conversation.item.create", item=call | {"call_id": "call_2"})
+    assert ending.cancelled()
+    caller.do("conversation.item.create", item=output | {"call_id": "call_2"})
+    await caller.unit.eventually(lambda: caller.closed)
+    assert caller.closed == [SHUTTING_DOWN]
+    await caller.unit.drained()
+
+
 async def test_a_client_that_is_still_connecting_is_told_first(new_unit: UnitFactory) -> None:
     caller = Connecting(new_unit())
     caller.session.stop()

@@ -207,7 +207,7 @@ class RealtimeService:
             event = parse_event(message, limit=self._max_message)
             return self._perform(self._dispatch(event))
         except ProtocolError as error:
-            logger.info("client error %s: %s", error.code, error.param)
+            logger.debug("client error %s: %s", error.code, error.param)
             return self._perform(iter([self._error(error, event.get("event_id"))]))
 
     def _dispatch(self, event: Event) -> Step:
