@@ -76,6 +76,11 @@ class SpeculativeTurnTracker:
         return next((turn for turn in self._open.values() if not turn.committed), None)
 
     @property
+    def unanswered(self) -> tuple[Turn, ...]:
+        """All of them, oldest first."""
+        return tuple(self._open.values())
+
+    @property
     def speaking(self) -> bool:
         """The caller is speaking, or has only just stopped."""
         return self.current is not None

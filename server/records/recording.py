@@ -1,7 +1,7 @@
 """The sound of a call as an Ogg Opus file: the caller on the left, the assistant on the right.
 
 The event loop only puts arrays into a queue. All else happens on the writer's thread, twice a second: sound
-is put in its place, mixed up to a quarter of a second ago, encoded, and written in pages of 0.2 s.
+is put in its place, mixed up to a little more than a second ago, encoded, and written in pages of 0.2 s.
 """
 
 from __future__ import annotations
@@ -24,11 +24,15 @@ from units.observe import Observer
 from units.resample import VoiceResampler
 
 BIT_RATE = 48_000
-LAG = 0.25
-"""Seconds that sound may be late."""
+LAG = 1.25
+"""Seconds that sound may be late: clients send pieces of up to one."""
 _FRAME = RATE * 60 // 1000
-_MOST_WAITING = 12_000
-"""Pieces that wait for a disk that does not take them: two minutes of a call."""
+_TURN = 10 * RATE // _FRAME
+"""Frames that are written at most before other recordings have their turn: ten seconds."""
+_MOST_BYTES = 16 << 20
+"""Of sound that waits for a disk that does not take it: two minutes of a call."""
+_OVERHEAD = 300
+"""Bytes for each piece of it."""
 _PAGES = {"page_duration": "200000", "flush_packets": "1"}
 _CODEC = {"application": "audio", "frame_duration": "60", "compression_level": "0"}
 
@@ -61,7 +65,7 @@ class OpusFile:
 
 
 class Recording(Observer):
-    """Records one call, into a file that is made once the session has begun. ``clock`` is the writer's."""
+    """Records one call, into a file that is made once there is sound. ``clock`` is the writer's."""
 
     def __init__(self, path: Path, writer: Writer, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
@@ -70,7 +74,9 @@ class Recording(Observer):
         self._began = clock()
         self._ended: float | None = None
         self._added = self._given_up = False
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._hurries = False  # much waits, and the writer was asked not to wait for its next turn
+        self._waiting: deque[tuple[Callable[[], None], int]] = deque()
+        self._kept = self._placed = 0  # bytes: each is changed on one thread only
         # What follows is touched on the writer's thread only.
         self._file: OpusFile | None = None
         self._caller, self._assistant = Track(), Track()
@@ -79,33 +85,38 @@ class Recording(Observer):
 
     # --- on the event loop -----------------------------------------------------------------------
 
-    def sent(self, event: dict[str, Any]) -> None:
-        if not self._added:
-            self._added = True
-            self._writer.add(self)
-
     def heard(self, samples: Float32) -> None:
-        self._keep(self._put_heard, samples)
+        self._keep(samples.nbytes, self._put_heard, samples)
 
     def played(self, samples: Int16, rate: int) -> None:
-        self._keep(self._put_played, samples, rate)
+        self._keep(samples.nbytes, self._put_played, samples, rate)
 
     def queued(self, item_id: str, samples: Int16, rate: int) -> None:
-        self._keep(self._put_queued, item_id, samples, rate)
+        self._keep(samples.nbytes, self._put_queued, item_id, samples, rate)
 
     def stopped(self, item_id: str, audio_end_ms: int) -> None:
-        self._keep(self._put_stop, item_id, audio_end_ms)
+        if self._added:
+            self._keep(0, self._put_stop, item_id, audio_end_ms)
 
     def closed(self, reason: str) -> None:
         self._ended = self._clock()
 
-    def _keep(self, put: Callable[..., None], *arguments: Any) -> None:
+    def _keep(self, size: int, put: Callable[..., None], *arguments: Any) -> None:
         if self._given_up:
             return
-        if len(self._waiting) == _MOST_WAITING:
+        if not self._added:
+            self._added = True
+            self._writer.begin(self._path)
+            self._writer.add(self)
+        size += _OVERHEAD
+        if self._kept - self._placed + size > _MOST_BYTES:
             self._give_up("the disk is too slow")
         else:
-            self._waiting.append(partial(put, self._place(self._clock()), *arguments))
+            self._kept += size
+            self._waiting.append((partial(put, self._place(self._clock()), *arguments), size))
+            if self._kept - self._placed > _MOST_BYTES // 8 and not self._hurries:
+                self._hurries = True
+                self._writer.do(self._put_all)
 
     # --- on the writer's thread ------------------------------------------------------------------
 
@@ -122,22 +133,32 @@ class Recording(Observer):
 
     def _write(self, now: float) -> bool:
         ended = self._ended  # read first: whatever came before the end is waiting by now
-        waiting = self._waiting
-        while waiting:
-            waiting.popleft()()
+        self._put_all()
+        if self._caller.overfull or self._assistant.overfull:
+            self._writer.give_up(self._path, "sound was left out that came far ahead of the clock")
         if self._file is None:
             self._file = OpusFile(self._path)
         until = self._place(now - LAG)
         if ended is not None:
             self._assistant.stop(self._place(ended))
             until = max(self._place(ended), self._caller.end) + _FRAME - 1
-        if (n := (until - self._written) // _FRAME * _FRAME) > 0:
+        frames = (until - self._written) // _FRAME
+        if (n := min(frames, _TURN) * _FRAME) > 0:
             self._file.write(self._caller.take(n), self._assistant.take(n))
             self._written += n
-        if ended is not None or self._given_up:
-            self._file.close()
-            return False
-        return True
+        if not self._given_up and (ended is None or frames > _TURN):
+            return True
+        self._file.close()
+        self._writer.end(self._path)
+        return False
+
+    def _put_all(self) -> None:
+        self._hurries = False
+        waiting = self._waiting
+        while waiting:
+            put, size = waiting.popleft()
+            put()
+            self._placed += size
 
     def _place(self, at: float) -> int:
         return round((at - self._began) * RATE)

@@ -6,9 +6,16 @@ import base64
 import hashlib
 import hmac
 import ipaddress
+import re
 from urllib.parse import urlsplit
 
 PREFIX = "whsec_"
+_NEAR = [
+    ipaddress.ip_network(network)
+    for network in ("127.0.0.0/8", "::1/128", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
+]
+"""This machine, RFC 1918 and RFC 4193. Not link-local: there are the clouds' metadata services."""
+_HOST = re.compile(rb"(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*\.?", re.IGNORECASE)
 
 
 def secret_key(secret: str) -> bytes:
@@ -37,22 +44,38 @@ def signed(key: bytes, message_id: str, at: int, body: bytes) -> dict[str, str]:
 def check_receiver(url: str) -> None:
     """Raise ValueError unless what is said may be sent there: over https, or near enough to need none."""
     if not _is_fit(url):
-        raise ValueError("must be an https address; http only to localhost or a private address in digits")
+        raise ValueError(
+            "must be an https address with a valid host and port; "
+            "http only to localhost or a private address in digits"
+        )
 
 
 def _is_fit(url: str) -> bool:
+    if any(character.isspace() or not character.isprintable() for character in url):
+        return False
     try:
         parts = urlsplit(url)
+        port = parts.port
     except ValueError:
         return False
-    if not parts.hostname or parts.username is not None:
+    if not parts.hostname or port == 0 or parts.username is not None:
         return False
-    return parts.scheme == "https" or (parts.scheme == "http" and _is_near(parts.hostname))
+    if (address := _address(parts.hostname)) is None:
+        near, valid = parts.hostname == "localhost", _is_name(parts.hostname)
+    else:
+        near, valid = any(address in network for network in _NEAR), True
+    return valid and (parts.scheme == "https" or (parts.scheme == "http" and near))
 
 
-def _is_near(host: str) -> bool:
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        address = ipaddress.ip_address(host)
+        return ipaddress.ip_address(host)
     except ValueError:
-        return host == "localhost"
-    return address.is_loopback or (address.is_private and not address.is_unspecified)
+        return None
+
+
+def _is_name(host: str) -> bool:
+    try:
+        return _HOST.fullmatch(host.encode("idna")) is not None
+    except UnicodeError:
+        return False

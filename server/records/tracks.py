@@ -2,6 +2,7 @@
 
 A place is a number of samples at :data:`RATE` since the call began. What arrives in time is put next to what
 came before it, however unevenly it comes, and what would drift away from the clock is put right in a silence.
+Of a sender that is faster than the clock everything is kept.
 """
 
 from __future__ import annotations
@@ -24,10 +25,14 @@ _PAUSE = RATE // 2
 """A silence from here on may be made shorter or longer."""
 _QUIET = 100
 """Of 32768: below that is silence."""
+_OWED = 2 * RATE
+"""Silence that was put in and may be left out again, at most: what was missing came after all."""
+_DRIFT = 500
+"""One sample in so many may be left out besides: clocks differ by less."""
 _SKIPS = RATE
 """The outbound track catches up with its clock after any shorter delay."""
 _MOST = 600 * RATE
-"""What is put further ahead than that is left out."""
+"""What is put further ahead of what was taken than that is left out."""
 
 
 @dataclass(slots=True)
@@ -47,10 +52,13 @@ class Track:
     def __init__(self) -> None:
         self.end = 0
         """Behind the last sample."""
+        self.overfull = False
+        """Something was left out, since too much is here already."""
         self._taken = 0
         self._pieces: deque[_Piece] = deque()
         self._starts: dict[str, int] = {}  # of items
         self._quiet = _PAUSE  # samples of silence so far
+        self._owed = 0  # silence that may be left out
 
     def arrived(self, samples: Int16, now: int) -> None:
         """The last of ``samples`` has just been spoken."""
@@ -59,9 +67,18 @@ class Track:
         self._quiet = self._quiet + len(samples) if np.abs(samples).max() < _QUIET else 0
         late = now - len(samples) - self.end
         settling = self._quiet > _PAUSE
-        if late > (_CLOSE if settling else _GAP) or not self.end:
+        self._owed = min(self._owed + len(samples) // _DRIFT, _OWED)
+        if not self.end:
+            self._owed = max(0, min(late, _GAP))
+            self._put(late, samples)
+        elif late > (_CLOSE if settling else _GAP):
+            self._owed = min(self._owed + late, _OWED)
             self._put(self.end + late, samples)
-        elif not settling or late > -_CLOSE:
+        elif settling and late <= -_CLOSE:
+            cut = min(self._owed, -late, len(samples))
+            self._owed -= cut
+            self._put(self.end, samples[cut:])
+        else:
             self._put(self.end, samples)
 
     def began(self, samples: Int16, now: int) -> None:
@@ -100,7 +117,9 @@ class Track:
 
     def _put(self, start: int, samples: Int16, item_id: str = "") -> None:
         start = max(start, self.end, self._taken)
-        if start + len(samples) - self._taken <= _MOST:
+        if start + len(samples) - self._taken > _MOST:
+            self.overfull = True
+        elif len(samples):
             self._pieces.append(_Piece(start, samples, item_id))
             self.end = start + len(samples)
 

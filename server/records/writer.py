@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 PERIOD = 0.5
 """Seconds between two times that sound is written: what a call collects meanwhile is lost in a crash."""
+MOST_BYTES = 32 << 20
+"""Of lines that wait for a disk that does not take them."""
 
 
 class Writes(Protocol):
@@ -34,7 +36,9 @@ class Writer:
     def __init__(self) -> None:
         self.failures = 0
         """Records that were given up."""
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[tuple[Callable[[], None], int] | None] = SimpleQueue()
+        self._given = self._done = 0  # bytes: each is changed on one thread only
+        self._unfinished: set[Path] = set()
         self._written: list[Writes] = []
         self._thread = threading.Thread(target=self._run, name="records", daemon=True)
 
@@ -43,44 +47,58 @@ class Writer:
         self._thread.start()
 
     def stop(self, seconds: float) -> None:
-        """Finish what there is. Blocks, but no longer than that."""
+        """Finish what there is. Blocks, but no longer than that: what is not whole by then is given up."""
         self._jobs.put(None)
         self._thread.join(seconds)
         if self._thread.is_alive():
-            logger.warning("The last records were not written in %g s.", seconds)
+            for path in sorted(self._unfinished.copy()):
+                self.give_up(path, f"the last records were not written in {seconds:g} s")
 
-    @property
-    def waiting(self) -> int:
-        """Jobs that wait."""
-        return self._jobs.qsize()
+    def takes(self, size: int) -> bool:
+        """Not so much waits already that ``size`` bytes more are too many."""
+        return self._given - self._done + size <= MOST_BYTES
 
-    def do(self, job: Callable[[], None]) -> None:
-        """Do ``job``. From any thread."""
-        self._jobs.put(job)
+    def do(self, job: Callable[[], None], size: int = 0) -> None:
+        """Do ``job``, which holds ``size`` bytes until then. From one thread."""
+        self._given += size
+        self._jobs.put((job, size))
 
     def add(self, written: Writes) -> None:
-        """Have this written, from now on until it says that it is done. From any thread."""
+        """Have this written, from now on until it says that it is done. From the same thread."""
         self.do(lambda: self._written.append(written))
 
+    def begin(self, path: Path) -> None:
+        """There will be a file."""
+        self._unfinished.add(path)
+
+    def end(self, path: Path) -> None:
+        """The file is whole."""
+        self._unfinished.discard(path)
+
     def give_up(self, path: Path, error: object) -> None:
-        """A record cannot be written any further."""
-        self.failures += 1
-        logger.error("%s is not complete: %s.", path, error)
+        """The file will not be whole. Said and counted once for each."""
+        if path in self._unfinished:
+            self._unfinished.discard(path)
+            self.failures += 1
+            logger.error("%s is not complete: %s.", path, error)
 
     def _run(self) -> None:
         due = 0.0
         while True:
+            if self._written and time.monotonic() >= due:
+                self._write()
+                due = time.monotonic() + PERIOD
             wait = max(0.0, due - time.monotonic()) if self._written else None
             try:
                 job = self._jobs.get(timeout=wait)
             except Empty:
-                due = time.monotonic() + PERIOD
-                self._write()
                 continue
             if job is None:
                 break
-            self._safely(job)
-        self._write()
+            self._safely(job[0])
+            self._done += job[1]
+        while self._written:
+            self._write()
 
     def _write(self) -> None:
         now = time.monotonic()
@@ -121,7 +139,10 @@ class PrivateFile:
         return len(data)
 
     def close(self) -> None:
-        """It is whole. Idempotent."""
+        """It is whole. Idempotent. Raises OSError, but it is closed then as well."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
+            deleted = os.fstat(descriptor).st_nlink == 0
             os.close(descriptor)
+            if deleted:
+                raise FileNotFoundError("it was deleted before the call had ended")

@@ -17,6 +17,11 @@ def spoken(turn: Turn) -> Iterator[Said]:
         yield Said(turn.item_id, "user", "speech", turn.text or "", error=turn.failure or "")
 
 
+def lost(item_id: str) -> Said:
+    """The caller spoke, and nobody will know what."""
+    return Said(item_id, "user", "speech", "", error="The session ended before the words were known.")
+
+
 def put_in(item: Item) -> Iterator[Said]:
     """An item that a client has put into the conversation; of sound only words that it gave itself."""
     match item["type"]:

@@ -66,7 +66,7 @@ from units.realtime.errors import ProtocolError, missing, wrong_type, wrong_valu
 from units.realtime.items import read_item, recordings
 from units.realtime.legacy import modern
 from units.realtime.mcp import RemoteTools
-from units.realtime.minutes import answered, called, put_in, recorded, spoken
+from units.realtime.minutes import answered, called, lost, put_in, recorded, spoken
 from units.realtime.parse import MAX_MESSAGE, Event, event_type, parse_event
 from units.realtime.response import Response, ResponseState
 from units.realtime.servers import RemoteTool, ToolFault
@@ -160,7 +160,7 @@ class RealtimeService:
         self._deferred: list[Event] = []  # response.create that waits for words of the caller
         self._recordings: dict[int, tuple[Item, int]] = {}  # by number: item and part that have no words yet
         self._recorded = 0  # recordings so far
-        self._commits: list[Any] = []  # event_id of each manual commit that the ears have not answered yet
+        self._commits: list[tuple[Any, str]] = []  # event_id and item, until the ears answer
         self._unanswered = False  # a turn ended while a response was not to be interrupted
         self._preparing: CancelScope | None = None
         self._mcp = RemoteTools(self.conversation, new_id)
@@ -273,7 +273,7 @@ class RealtimeService:
         return self._perform(self._mcp.returned(item_id, outcome))
 
     def ended(self, heard: Iterable[Heard], played: Mapping[str, float]) -> list[Said]:
-        """The session is over: what was heard of the speech that was under way.
+        """The session is over: what was heard of what was under way, and what the caller said last.
 
         ``heard``: of what was in the queue. ``played``: of items that the client plays itself, in seconds.
         """
@@ -286,6 +286,11 @@ class RealtimeService:
             if text is None and response.message is not None:
                 text = response.text_until(played.get(response.message["id"], 0.0))
             said += answered(response, text or "", interrupted=text != response.text)
+        for turn in self._turns.unanswered:
+            said += [lost(turn.item_id)] if turn.text is None else spoken(turn)
+        if not self._turns.speaking:  # else the first of them is of the turn that is being spoken
+            said += [lost(item_id) for _, item_id in self._commits]
+        said += [lost(item["id"]) for item, _ in self._recordings.values() if self.conversation.holds(item)]
         return said
 
     def deadline(self, quiet_since: float) -> float:
@@ -468,7 +473,7 @@ class RealtimeService:
         yield from self._add_item(item, None)
 
     def _committed(self, notice: Committed) -> Step:
-        event_id = self._commits.pop(0)
+        event_id, _ = self._commits.pop(0)
         if notice.audio_ms < COMMIT_MIN_MS:
             yield self._error(
                 ProtocolError(
@@ -835,8 +840,9 @@ class RealtimeService:
         return self.session.input_format if self._sends_audio else PCM
 
     def _input_commit(self, event: Event) -> Step:
-        self._commits.append(event.get("event_id"))
-        yield Hear(Commit(self._new_id("item")))
+        item_id = self._new_id("item")
+        self._commits.append((event.get("event_id"), item_id))
+        yield Hear(Commit(item_id))
 
     def _input_clear(self, event: Event) -> Step:
         self._drop_turn()

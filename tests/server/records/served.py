@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -59,6 +60,13 @@ def sound_file(folder: Path) -> Path:
     """Of the one call that there was."""
     (path,) = folder.glob("*.ogg")
     return path
+
+
+def open_files(folder: Path) -> list[str]:
+    """Those in the folder that this process holds, deleted ones too."""
+    links = (Path(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd"))
+    names = [str(link.readlink()) for link in links if link.is_symlink()]
+    return [name for name in names if name.startswith(str(folder))]
 
 
 def at(record: Json) -> float:

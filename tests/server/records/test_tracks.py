@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from server.records.tracks import RATE, Track
 from units.messages import Int16
@@ -70,12 +71,20 @@ def test_short_pauses_in_a_burst_are_kept() -> None:
     assert second[0] - first[1] == 10 * STEP
 
 
-def test_a_clock_that_differs_does_not_run_away() -> None:
+@pytest.mark.parametrize("speed", [0.999, 1.001])
+def test_a_clock_that_differs_does_not_run_away(speed: float) -> None:
     track = Track()
     for n in range(50 * 60):
         spoken = n % 250 < 200
-        track.arrived(sound(level=1000 if spoken else 0), round(n * STEP * 1.001))
-        assert abs(round(n * STEP * 1.001) - track.end) < RATE // 5
+        track.arrived(sound(level=1000 if spoken else 0), round(n * STEP * speed))
+        assert abs(round(n * STEP * speed) - track.end) < RATE // 5
+
+
+def test_silence_of_a_sender_that_is_faster_than_the_clock_is_kept() -> None:
+    track = Track()
+    for n in range(100):
+        track.arrived(sound(RATE // 10, 1000 if n // 20 % 2 else 0), n * RATE // 200)
+    assert abs(track.end - 10 * RATE) < RATE // 20
 
 
 def test_what_is_played_begins_now_and_late_frames_follow_each_other() -> None:
@@ -125,6 +134,8 @@ def test_what_is_too_far_ahead_is_left_out() -> None:
     track = Track()
     for _ in range(700):
         track.queued(sound(RATE), 0, "a")
+        assert not track.overfull or track.end == 600 * RATE
+    assert track.overfull
     assert track.end == 600 * RATE
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import stat
+import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from server.records import writer as module
 from server.records.setup import file_name
 from server.records.transcript import JsonLines, Transcript
 from server.records.writer import Writer
 from server.watch import Begun
+from tests.server.records.served import open_files
 from units.messages import Said
 
 BEGUN = Begun("rtc_1", "webrtc", 0)
@@ -34,6 +38,7 @@ def kept(*said: Said, began: bool = True) -> list[dict[str, Any]]:
     if began:
         transcript.sent(CREATED)
         transcript.sent({"type": "response.created"})
+        transcript.heard(np.zeros(320, np.float32))
     for each in said:
         clock.now += 1
         transcript.said(each)
@@ -79,6 +84,14 @@ def test_a_session_that_never_began_has_no_record() -> None:
     assert kept(began=False) == []
 
 
+def test_a_session_in_which_nothing_happened_has_no_record() -> None:
+    records: list[dict[str, Any]] = []
+    transcript = Transcript(BEGUN, [records.append], Clock())
+    transcript.sent(CREATED)
+    transcript.closed("a wrong offer")
+    assert records == []
+
+
 def test_each_record_is_a_line_at_once(tmp_path: Path) -> None:
     path, writer = tmp_path / "call.jsonl", Writer()
     writer.start()
@@ -106,6 +119,44 @@ def test_a_disk_that_fails_is_told_of_once(tmp_path: Path, caplog: pytest.LogCap
         lines.keep(record)
     writer.stop(5)
     assert writer.failures == len(caplog.records) == 1
+
+
+def test_a_disk_that_is_too_slow_gets_what_waits_and_holds_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "MOST_BYTES", 1000)
+    hangs, writer = threading.Event(), Writer()
+    waited: list[bool] = []
+    writer.start()
+    lines = [JsonLines(tmp_path / f"{n}.jsonl", writer) for n in range(3)]
+    for each in lines:
+        each.keep({"type": "call.began"})
+    writer.do(lambda: waited.append(hangs.wait(10)))
+    while writer.failures == 0:
+        lines[0].keep({"type": "text", "text": 100 * "a"})
+    for each in lines:
+        each.keep({"type": "text", "text": 100 * "b"})
+        each.keep({"type": "call.ended"})
+    hangs.set()
+    writer.stop(5)
+    assert writer.failures == len(caplog.records) == 3
+    assert open_files(tmp_path) == []
+    written = [len((tmp_path / f"{n}.jsonl").read_text().splitlines()) for n in range(3)]
+    assert written[0] >= 7
+    assert written[1:] == [1, 1]
+
+
+def test_a_file_that_is_deleted_during_the_call_is_counted(tmp_path: Path) -> None:
+    path, writer = tmp_path / "call.jsonl", Writer()
+    lines = JsonLines(path, writer)
+    first, *rest = kept(SAID)
+    lines.keep(first)
+    writer.do(path.unlink)
+    for record in rest:
+        lines.keep(record)
+    writer.start()
+    writer.stop(5)
+    assert writer.failures == 1
 
 
 def test_files_are_named_by_time_and_call() -> None:

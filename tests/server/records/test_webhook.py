@@ -23,7 +23,7 @@ from server.records.standard import check_receiver, secret_key, signed
 from server.records.webhook import Webhook
 from server.settings import Settings
 from server.settings_sources import SettingsError, load_settings
-from tests.server.records.served import records, serving, typed
+from tests.server.records.served import Stalls, records, serving, typed, until
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 WRITTEN = {"type": "realtime", "output_modalities": ["text"]}
@@ -82,7 +82,7 @@ async def receiver() -> Receiver:
 
 @pytest.fixture
 async def server(receiver: Receiver) -> AsyncIterator[TestServer]:
-    app = web.Application()
+    app = web.Application(client_max_size=1 << 30)
     app.router.add_post("/calls", receiver.post)
     async with TestServer(app) as server:
         yield server
@@ -168,6 +168,54 @@ async def test_a_receiver_that_is_away_costs_a_bounded_amount_of_memory(
     assert len(caplog.records) == 2  # that records are lost, and that the receiver is away
 
 
+async def test_large_records_are_bounded_by_their_size(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_BYTES", 10_000)
+    sending = Sending("http://127.0.0.1:9/calls")
+    for _ in range(8):
+        sending.webhook.keep({"text": "\U0001f600" * 500})
+    assert sending.webhook.lost == 4
+    await sending.close(0.1)
+
+
+async def test_a_message_has_at_most_a_megabyte_unless_one_record_is_larger(
+    server: TestServer, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BATCH_BYTES", 1000)
+    sending = Sending(str(server.make_url("/calls")))
+    records = [{"text": "a" * size} for size in (400, 400, 400, 5000, 10)]
+    for record in records:
+        sending.webhook.keep(record)
+    await receiver.got(5)
+    assert receiver.records == records
+    assert len(receiver.headers) == 4
+    await sending.close()
+
+
+async def test_large_records_hold_up_no_call(server: TestServer, receiver: Receiver) -> None:
+    sending = Sending(str(server.make_url("/calls")))
+    for _ in range(3):
+        sending.webhook.keep({"text": "\U0001f600" * 200_000})
+    stalls = Stalls()
+    await receiver.got(3)
+    assert stalls.near(0) / 2 < 0.5
+    await sending.close()
+
+
+async def test_whatever_fails_in_an_attempt_is_a_failed_attempt_and_not_the_end(
+    quick: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE_S", 0.0)
+    sending = Sending("https://hooks..example.org/secret?key=1234")
+    sending.webhook.keep({"n": 1})
+    await until(lambda: sending.webhook.lost == 1)
+    sending.webhook.keep({"n": 2})
+    await until(lambda: sending.webhook.lost == 2)
+    await sending.close()
+    assert "https://hooks..example.org does not take" in caplog.text
+    assert "secret" not in caplog.text
+    assert "1234" not in caplog.text
+
+
 async def test_a_message_that_is_never_taken_makes_way_for_the_next(
     server: TestServer, receiver: Receiver, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,6 +276,11 @@ async def test_a_call_is_reported_also_when_the_receiver_fails_and_the_server_st
         "http://10.1.2.3:9000/",
         "http://[::1]:9000/",
         "http://192.168.1.5/calls",
+        "http://172.31.0.1/calls",
+        "http://[fd00::7]/calls",
+        "https://192.0.2.1:8443/calls?key=1",
+        "https://my_hooks.example.org./calls",
+        "https://bücher.example/calls",
     ],
 )
 def test_receivers_that_are_near_or_encrypted_may_be_named(url: str) -> None:
@@ -246,11 +299,32 @@ def test_receivers_that_are_near_or_encrypted_may_be_named(url: str) -> None:
         "localhost:9000",
         "https://user:password@example.org/",
         "http://[::1",
+        "http://240.0.0.1/",
+        "http://192.0.2.1/",
+        "http://198.18.0.1/",
+        "http://[2001:db8::1]/",
+        "http://169.254.169.254/",
+        "http://[fe80::1]/",
+        "https://hooks..example.org/x",
+        "https://example.org:99999/",
+        "https://example.org:abc/",
+        "https://exa mple.org/",
+        "https://example.org/a\nb",
+        "https://exa%20mple.org/",
+        "https://-example.org/",
+        "http://localhost:0/",
+        "https://" + 64 * "a" + ".org/",
     ],
 )
 def test_others_are_refused(url: str) -> None:
     with pytest.raises(ValueError, match="must be an https address"):
         check_receiver(url)
+
+
+def test_a_wrong_host_is_refused_when_the_server_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DUOLOGUE_WEBHOOK_SECRET", SECRET)
+    with pytest.raises(SettingsError, match="valid host and port"):
+        load_settings({"webhook": "https://hooks..example.org/x"})
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from units.messages import (
     Finish,
     RecordingHeard,
     Said,
+    SpeechResumed,
     SpeechStarted,
     TextDelta,
     TextFinished,
@@ -120,6 +121,54 @@ def test_a_call_that_ends_in_an_answer_says_what_was_heard_of_it(driver: Driver)
     driver.mouth(*YES)
     (said,) = driver.service.ended([Heard(driver.done["id"], 300, "Yes, I")], {})
     assert (said.text, said.interrupted) == ("Yes, I", True)
+
+
+@pytest.mark.parametrize(
+    "notices",
+    [
+        (SpeechStarted(1, 0),),
+        PAUSED,
+        (*PAUSED, WORDS, SpeechResumed(1)),
+        (*PAUSED, ENDED),
+    ],
+)
+def test_a_call_that_ends_before_the_words_are_known_says_that_there_was_speech(
+    driver: Driver, notices: tuple[object, ...]
+) -> None:
+    driver.ears(*notices)
+    (said,) = driver.service.ended([], {})
+    (started,) = [event for event in driver.events if event["type"] == "input_audio_buffer.speech_started"]
+    assert (said.item_id, said.role, said.kind, said.text) == (started["item_id"], "user", "speech", "")
+    assert "before the words were known" in said.error
+
+
+def test_a_call_that_ends_before_a_commit_was_looked_at_says_that_there_was_speech(driver: Driver) -> None:
+    driver.configure(audio={"input": {"turn_detection": None}})
+    driver.do("input_audio_buffer.commit")
+    (said,) = driver.service.ended([], {})
+    assert said.error
+
+
+def test_a_call_that_ends_before_sound_in_an_item_is_recognised_says_that_there_was_speech(
+    driver: Driver,
+) -> None:
+    sound = base64.b64encode(bytes(9600)).decode()
+    driver.do("conversation.item.create", item={**HI, "content": [{"type": "input_audio", "audio": sound}]})
+    (said,) = driver.service.ended([], {})
+    assert (said.role, said.kind, said.text) == ("user", "speech", "")
+    assert said.error
+
+
+def test_last_words_that_are_known_are_said_though_the_turn_was_not_over(driver: Driver) -> None:
+    driver.ears(*PAUSED, WORDS)
+    (said,) = driver.service.ended([], {})
+    assert (said.text, said.error) == ("hello", "")
+
+
+def test_a_call_that_ends_in_silence_has_no_last_words(driver: Driver) -> None:
+    driver.ears(*PAUSED, WORDS, ENDED, SpeechStarted(2, 2000))
+    driver.do("input_audio_buffer.clear")
+    assert driver.service.ended([], {}) == []
 
 
 def test_an_answer_in_writing_is_said_when_it_is_written(driver: Driver) -> None:
