@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from aiohttp import web
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, Locator, Page, async_playwright, expect
 
 from server.page import client_web_dir, setup_page
 from server.settings import Settings
@@ -570,13 +570,72 @@ async def test_on_a_narrow_phone_nothing_lies_over_what_is_in_the_way() -> None:
         await page.get_by_test_id("start").click()
         await problem(page, "server-stopping")
         assert await page.evaluate("document.documentElement.scrollWidth") <= 320
-        banner = await page.get_by_test_id("problem").bounding_box()
-        below = await page.get_by_test_id("start").bounding_box()
-        assert banner
-        assert below
-        assert below["y"] >= banner["y"] + banner["height"]
+        await within_reach(page, page.get_by_role("button", name="Try now"))
         await page.get_by_role("button", name="Stop waiting").click()
         await phase(page, "idle")
+        await within_reach(page, page.get_by_test_id("start"))
+
+
+async def within_reach(page: Page, *things: Locator) -> None:
+    """They are on the screen as a whole and under nothing; and nothing runs off to the right."""
+    uncovered = """(element) => {
+        const {left, right, top, bottom} = element.getBoundingClientRect();
+        const x = (left + right) / 2, y = (top + bottom) / 2;
+        const edges = [[left + 2, y], [right - 2, y], [x, top + 2], [x, bottom - 2]];
+        return edges.every(([x, y]) => element.contains(document.elementFromPoint(x, y)));
+    }"""
+    for thing in things:
+        await expect(thing).to_be_visible()
+        assert await thing.evaluate(uncovered), f"{thing} is not all there"
+    wide = """[...document.querySelectorAll('html, main, .middle, .pill, .call-button')]
+        .filter(({scrollWidth, clientWidth}) => scrollWidth > clientWidth).map(({outerHTML}) => outerHTML)"""
+    assert await page.evaluate(wide) == []
+
+
+SMALL = pytest.mark.parametrize(("width", "height"), [(320, 568), (375, 667)])
+BOTH_KEPT = "fakeServer.kept = {recording: true, transcripts: true};"
+
+
+@SMALL
+async def test_on_a_small_phone_the_buttons_of_a_call_are_always_within_reach(
+    width: int, height: int
+) -> None:
+    async with opened(before=BOTH_KEPT, viewport={"width": width, "height": height}) as page:
+        await expect(page.get_by_test_id("notice")).to_be_visible()
+        start, end, mute = (page.get_by_test_id(name) for name in ("start", "end", "mute"))
+        health = page.locator("#health")
+        await expect(health).to_have_text("Server ready")
+        await within_reach(page, start, health)
+        await started(page)
+        await fake(page, "hear('How cold is it in Oslo, and will it rain before the evening comes?')")
+        await answering(page)
+        await expect(page.locator("#caption-assistant")).to_contain_text("Oslo right now, with light rain")
+        await within_reach(page, end, mute, page.get_by_test_id("stop"))
+        await fake(page, "status = 'stopping'")
+        await fake(page, "drop()")
+        await expect(page.get_by_test_id("state")).to_have_text("The server is being updated")
+        await within_reach(page, end, mute)
+        await end.click()
+        await phase(page, "ended")
+        await within_reach(page, start)
+
+
+@SMALL
+async def test_on_a_small_phone_a_key_can_be_entered(width: int, height: int) -> None:
+    async with opened(before=BOTH_KEPT, viewport={"width": width, "height": height}) as page:
+        await fake(page, "refusals.push({status: 401, code: 'invalid_api_key'})")
+        await page.get_by_test_id("start").click()
+        await problem(page, "auth")
+        await within_reach(page, page.get_by_test_id("key"), page.get_by_role("button", name="Use this key"))
+
+
+@SMALL
+async def test_on_a_small_phone_a_refused_microphone_leaves_both_ways_out(width: int, height: int) -> None:
+    async with opened(MICROPHONE, before=BOTH_KEPT, viewport={"width": width, "height": height}) as page:
+        await page.get_by_test_id("start").click()
+        await problem(page, "mic-denied")
+        ways = [page.get_by_role("button", name=name) for name in ("Try again", "Use text instead")]
+        await within_reach(page, *ways)
 
 
 async def test_a_caller_is_told_in_every_state_that_calls_are_recorded() -> None:
