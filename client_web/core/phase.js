@@ -66,6 +66,7 @@ const UPDATING = { title: 'The server is being updated', hint: 'Your call goes o
 const WAITING_WORDS = {
   'server-stopping': UPDATING,
   'server-starting': UPDATING,
+  'too-often': { title: 'Too many calls within a minute', hint: 'Your call goes on by itself in a moment.' },
   busy: { title: 'All places are taken', hint: 'Your call goes on as soon as one is free.' },
 };
 

@@ -355,11 +355,26 @@ async def test_a_permission_given_after_leaving_is_given_back() -> None:
         ),
         ("refusals.push({status: 502})", "server-down", "did not answer"),
         ("refusals.push({status: 401, code: 'invalid_api_key'})", "auth", "needs a key"),
-        ("refusals.push({status: 400, message: 'No audio.'})", "server-http", "refused"),
+        (
+            "refusals.push({status: 429, code: 'rate_limit_exceeded', message: 'Only 5.', retryAfter: 7})",
+            "too-often",
+            re.compile(r"Only 5\..*Trying again in [67] s", re.DOTALL),
+        ),
+        (
+            "refusals.push({status: 429, code: 'too_many_sessions', message: 'Only 2.', retryAfter: 2})",
+            "key-busy",
+            "Only 2.",
+        ),
+        (
+            "refusals.push({status: 503, code: 'no_media_port', message: 'No port.', retryAfter: 2})",
+            "server-http",
+            "No port.",
+        ),
+        ("refusals.push({status: 400, message: 'No audio.'})", "server-http", "No audio."),
     ],
 )
 async def test_a_call_that_is_refused_says_why_and_can_be_tried_again(
-    trouble: str, code: str, words: str
+    trouble: str, code: str, words: str | re.Pattern[str]
 ) -> None:
     async with opened() as page:
         await fake(page, trouble)
@@ -371,6 +386,19 @@ async def test_a_call_that_is_refused_says_why_and_can_be_tried_again(
         await page.locator("[data-action=retry]").click()
         await phase(page, "listening")
         await expect(page.get_by_test_id("problem")).to_be_hidden()
+
+
+async def test_a_call_that_the_server_ends_says_why_in_the_servers_words() -> None:
+    async with opened() as page:
+        await started(page)
+        why = "Nothing has happened in your session for 900 seconds."
+        error = {**STOPPING, "type": "invalid_request_error", "code": "session_expired", "message": why}
+        await fake(page, "send(argument)", {"type": "error", "error": error})
+        await page.wait_for_function("duologue.events.some(({event}) => event.type === 'error')")
+        await fake(page, "drop()")
+        await problem(page, "expired")
+        await expect(page.locator("#problem-title")).to_have_text("The server ended the call")
+        await expect(page.locator("#problem-cause")).to_have_text(why)
 
 
 async def test_a_full_server_is_asked_again_without_a_click() -> None:
