@@ -86,6 +86,7 @@ export class VoiceAgentClient {
     this.#unsent = [];
     this.#teardown();
     this.#parts.dispatch({ type: 'hangUp', now: performance.now() });
+    void this.#parts.health();
   }
 
   /** Silence the microphone only: the reply plays on. @param {boolean} muted */
@@ -245,6 +246,7 @@ export class VoiceAgentClient {
   #fail(error) {
     this.#teardown();
     this.#tell('fail', error, null);
+    void this.#parts.health();
   }
 
   /**

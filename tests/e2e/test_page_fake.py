@@ -409,6 +409,18 @@ async def test_a_full_server_is_asked_again_without_a_click() -> None:
         await phase(page, "listening")
 
 
+async def test_a_server_that_did_not_answer_is_called_so_everywhere_until_it_does() -> None:
+    async with opened() as page:
+        health = page.locator("#health")
+        await expect(health).to_have_text("Server ready")
+        await fake(page, "down = true")
+        await page.get_by_test_id("start").click()
+        await problem(page, "server-down")
+        await expect(health).to_have_text("Server not reachable")
+        await fake(page, "down = false")
+        await expect(health).to_have_text("Server ready")
+
+
 async def test_a_server_that_never_answers_is_given_up_after_twelve_seconds() -> None:
     async with opened(before=FAST) as page:
         await fake(page, "hang = true")
@@ -478,6 +490,10 @@ async def test_a_restart_of_the_server_is_waited_for_and_the_call_goes_on() -> N
         await fake(page, "send(argument)", announcement)
         await page.wait_for_function("duologue.events.some(({event}) => event.type === 'error')")
         await phase(page, "assistantSpeaking")
+        await expect(page.get_by_test_id("hint")).to_contain_text("about to be updated")
+        await expect(page.locator("#say-status")).to_contain_text("about to be updated")
+        health = page.locator("#health")
+        await expect(health).to_have_attribute("data-health", "stopping")
         await expect(page.get_by_test_id("problem")).to_be_hidden()
         await fake(page, "played(argument)", reply)
         await fake(page, "status = 'stopping'")
@@ -488,6 +504,7 @@ async def test_a_restart_of_the_server_is_waited_for_and_the_call_goes_on() -> N
             await asked_again(page)
             await expect(page.get_by_test_id("state")).to_have_text("The server is being updated")
             await expect(page.get_by_test_id("hint")).to_have_text("Your call goes on by itself in a moment.")
+            await expect(health).to_have_attribute("data-health", re.compile("stopping|loading"))
             await expect(page.get_by_test_id("end")).to_be_visible()
             await expect(page.get_by_test_id("mute")).to_be_visible()
         await fake(page, "status = 'ready'")
@@ -498,6 +515,9 @@ async def test_a_restart_of_the_server_is_waited_for_and_the_call_goes_on() -> N
         await expect(rows.nth(1)).to_contain_text(REPLY)
         told = [event["item"] for event in (await fake(page, "received"))[-2:]]
         assert [item["content"][0]["text"] for item in told] == ["Remember the number seven.", REPLY]
+        await expect(health).to_have_attribute("data-health", "ready")
+        hung_up = [each["url"] for each in await fake(page, "requests") if each["url"].endswith("/hangup")]
+        assert hung_up == [], "the server had ended it"
 
 
 async def test_a_call_that_waits_for_a_restart_can_be_ended() -> None:
