@@ -668,6 +668,30 @@ async def test_on_a_small_phone_the_buttons_of_a_call_are_always_within_reach(
         await within_reach(page, start)
 
 
+async def test_where_captions_do_not_fit_their_end_is_shown() -> None:
+    async with opened(before=BOTH_KEPT, viewport={"width": 320, "height": 480}) as page:
+        await started(page)
+        await fake(page, "hear('How cold is it in Oslo, and will it rain before the evening comes?')")
+        await answering(page)
+        caption = page.locator("#caption-assistant")
+        await expect(caption).to_contain_text("Oslo right now, with light rain")
+        end = await caption.evaluate("(element) => element.getBoundingClientRect().bottom")
+        space = await page.locator(".middle").evaluate("(element) => element.getBoundingClientRect().bottom")
+        assert end <= space
+
+
+@SMALL
+async def test_with_the_conversation_open_a_note_is_within_reach(width: int, height: int) -> None:
+    async with opened(before=BOTH_KEPT, viewport={"width": width, "height": height}) as page:
+        await fake(page, "refusals.push({status: 401, code: 'invalid_api_key'})")
+        await page.locator("#sheet-toggle").click()
+        await page.get_by_test_id("start").click()
+        await problem(page, "auth")
+        await within_reach(
+            page, page.locator("#problem-title"), page.get_by_role("button", name="Use this key")
+        )
+
+
 @SMALL
 async def test_on_a_small_phone_a_key_can_be_entered(width: int, height: int) -> None:
     async with opened(before=BOTH_KEPT, viewport={"width": width, "height": height}) as page:
