@@ -5,7 +5,7 @@
 
 import { askHeard, silence, typedTurn } from '../core/outgoing.js';
 import { Patience } from '../core/patience.js';
-import { problem } from '../core/problems.js';
+import { KEY_CODES, problem } from '../core/problems.js';
 import { replay } from '../core/replay.js';
 import { openingUpdate, updateFor } from '../core/settings.js';
 import { Link } from './link.js';
@@ -86,6 +86,7 @@ export class VoiceAgentClient {
     this.#unsent = [];
     this.#teardown();
     this.#parts.dispatch({ type: 'hangUp', now: performance.now() });
+    void this.#parts.health();
   }
 
   /** Silence the microphone only: the reply plays on. @param {boolean} muted */
@@ -183,7 +184,7 @@ export class VoiceAgentClient {
     const now = performance.now();
     log.add('server', event, now);
     const ending = event.type === 'error' ? ENDINGS[event.error?.code] : undefined;
-    if (ending) this.#announced = new CallError(ending, event.error.code);
+    if (ending) this.#announced = new CallError(ending, event.error.code, null, String(event.error.message ?? ''));
     dispatch({ type: 'server', event, epoch, now, date: Date.now(), loudAt: meter.loudAt });
     if (event.type === 'session.created') this.#connected();
     if (event.type === 'conversation.item.truncated') this.#send(askHeard(event.item_id));
@@ -225,7 +226,7 @@ export class VoiceAgentClient {
     if (!wait) return this.#giveUp(error);
     this.#closeLink();
     const epoch = this.#epoch;
-    this.#tell('wait', new CallError(wait.code, error.detail), now + wait.pauseMs);
+    this.#tell('wait', new CallError(wait.code, error.detail, null, wait.code === error.code ? error.said : ''), now + wait.pauseMs);
     this.#again = setTimeout(async () => {
       const health = await this.#parts.health();
       if (epoch !== this.#epoch) return;
@@ -237,7 +238,7 @@ export class VoiceAgentClient {
 
   /** @param {CallError} error */
   #giveUp(error) {
-    const lost = this.#parts.state().phase === 'reconnecting' && error.code !== 'auth';
+    const lost = this.#parts.state().phase === 'reconnecting' && !KEY_CODES.includes(error.code);
     this.#fail(lost ? new CallError('dropped', error.detail) : error);
   }
 
@@ -245,6 +246,7 @@ export class VoiceAgentClient {
   #fail(error) {
     this.#teardown();
     this.#tell('fail', error, null);
+    void this.#parts.health();
   }
 
   /**
@@ -252,11 +254,11 @@ export class VoiceAgentClient {
    * @param {CallError} error
    * @param {number|null} retryAt
    */
-  #tell(type, { code, detail }, retryAt) {
+  #tell(type, { code, detail, said }, retryAt) {
     const { context, dispatch, log } = this.#parts;
     const now = performance.now();
     log.add('page', { type: 'problem', code, detail }, now);
-    dispatch({ type, problem: problem(code, { ...context, detail, retryAt }), now });
+    dispatch({ type, problem: problem(code, { ...context, detail, said, retryAt }), now });
   }
 
   #closeLink() {

@@ -102,7 +102,9 @@ export class Link {
       },
       onlost: (why) => {
         if (this.#closed) return;
-        if (!this.#up) return this.#fail(new CallError(why === 'dropped' ? 'connect-timeout' : why, `closed at "${this.#step}"`));
+        // Nothing is left to hang up.
+        if (why === 'ended') this.#location = '';
+        if (!this.#up) return this.#fail(new CallError(why === 'ice-failed' ? why : 'connect-timeout', `closed at "${this.#step}"`));
         this.close();
         this.#handlers.onlost();
       },

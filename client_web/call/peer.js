@@ -8,7 +8,7 @@ const GRACE_MS = 3000;
  * @property {(step: import('../core/types.js').Step) => void} onstep
  * @property {(event: import('../core/types.js').WireEvent) => void} onevent
  * @property {(stream: MediaStream) => void} onstream
- * @property {(why: 'ice-failed'|'dropped') => void} onlost called at most once, never after close()
+ * @property {(why: 'ice-failed'|'dropped'|'ended') => void} onlost 'ended' by the far end; called at most once, never after close()
  */
 
 export class Peer {
@@ -33,7 +33,7 @@ export class Peer {
     this.#channel = this.#pc.createDataChannel('oai-events');
     this.#channel.onmessage = ({ data }) => this.#receive(data);
     this.#channel.onopen = () => handlers.onstep('session');
-    this.#channel.onclose = () => this.#lost('dropped');
+    this.#channel.onclose = () => this.#lost('ended');
     this.#pc.ontrack = ({ streams, track }) => handlers.onstream(streams[0] ?? new MediaStream([track]));
     this.#pc.onconnectionstatechange = () => this.#connectionChanged();
   }
@@ -94,7 +94,7 @@ export class Peer {
     if (state === 'disconnected') this.#grace = setTimeout(() => this.#lost('dropped'), GRACE_MS);
   }
 
-  /** @param {'ice-failed'|'dropped'} why */
+  /** @param {'ice-failed'|'dropped'|'ended'} why */
   #lost(why) {
     if (this.#closed) return;
     this.close();

@@ -9,12 +9,14 @@ export class CallError extends Error {
    * @param {string} code
    * @param {string} detail
    * @param {number|null} [retryAfterMs]
+   * @param {string} [said] the server's own sentence
    */
-  constructor(code, detail, retryAfterMs = null) {
+  constructor(code, detail, retryAfterMs = null, said = '') {
     super(detail);
     this.code = code;
     this.detail = detail;
     this.retryAfterMs = retryAfterMs;
+    this.said = said;
   }
 }
 
@@ -25,34 +27,39 @@ export class CallError extends Error {
  * @returns {Promise<{sdp: string, location: string}>} location is '' if the server named none
  */
 export async function postOffer(sdp, signal) {
+  const key = keyHeaders();
   const response = await fetch('v1/realtime/calls', {
     method: 'POST',
-    headers: { 'Content-Type': 'application/sdp', ...keyHeaders() },
+    headers: { 'Content-Type': 'application/sdp', ...key },
     body: sdp,
     signal,
   }).catch((error) => {
     throw signal.aborted ? error : new CallError('server-down', String(error));
   });
-  if (!response.ok) throw await refusal(response);
+  if (!response.ok) throw await refusal(response, 'Authorization' in key);
   const location = response.headers.get('Location') ?? '';
   return { sdp: await response.text(), location: location && new URL(location, response.url).href };
 }
 
-/** @param {Response} response */
-async function refusal(response) {
+/**
+ * @param {Response} response
+ * @param {boolean} keyed a key was sent
+ */
+async function refusal(response, keyed) {
   const text = await response.text().catch(() => '');
   let code = '';
-  let message = text.slice(0, 300);
+  let said = '';
   try {
     const { error } = JSON.parse(text);
     code = String(error?.code ?? error?.type ?? '');
-    message = String(error?.message ?? message);
+    said = String(error?.message ?? '');
   } catch {
     // Not JSON: a proxy answered, and its own words are all there is.
   }
   const seconds = Number(response.headers.get('Retry-After'));
   const retryAfterMs = seconds > 0 ? Math.min(seconds, 120) * 1000 : null;
-  return new CallError(httpCode(response.status, code), `${response.status} ${message}`.trim(), retryAfterMs);
+  const detail = `${response.status} ${said || text.slice(0, 300)}`.trim();
+  return new CallError(httpCode(response.status, code, keyed), detail, retryAfterMs, said);
 }
 
 /**

@@ -66,8 +66,28 @@ const UPDATING = { title: 'The server is being updated', hint: 'Your call goes o
 const WAITING_WORDS = {
   'server-stopping': UPDATING,
   'server-starting': UPDATING,
+  'too-often': { title: 'Too many calls within a minute', hint: 'Your call goes on by itself in a moment.' },
   busy: { title: 'All places are taken', hint: 'Your call goes on as soon as one is free.' },
 };
+
+/** What a wait says of the server. @type {Record<string, import('./types.js').Health>} */
+const WAITING_HEALTH = {
+  dropped: 'unknown',
+  'server-down': 'down',
+  'server-starting': 'loading',
+  'server-stopping': 'stopping',
+};
+
+/**
+ * How the server is, in agreement with what else the screen says of it.
+ * @param {State} state
+ * @returns {import('./types.js').Health}
+ */
+export function shownHealth({ phase, stopping, waitingFor, problem, health }) {
+  if (stopping) return 'stopping';
+  const waiting = phase === 'reconnecting' ? waitingFor : problem?.retryAt ? problem.code : '';
+  return WAITING_HEALTH[waiting] ?? health;
+}
 
 /**
  * The state in words: a short headline and one quiet line under it.
@@ -76,6 +96,12 @@ const WAITING_WORDS = {
  * @returns {{title: string, hint: string}}
  */
 export function phaseWords(state, now) {
+  const words = ownWords(state, now);
+  return state.stopping ? { ...words, hint: 'The server is about to be updated. Your call goes on.' } : words;
+}
+
+/** @type {typeof phaseWords} */
+function ownWords(state, now) {
   const text = state.mode === 'text';
   const slow = now - state.phaseAt > 3000;
   switch (state.phase) {

@@ -7,7 +7,7 @@
 /** @typedef {import('./types.js').Problem} Problem */
 /** @typedef {import('./types.js').ProblemAction} ProblemAction */
 /** @typedef {'chrome'|'firefox'|'safari'|'other'} Browser */
-/** @typedef {{browser?: Browser, host?: string, detail?: string, retryAt?: number|null}} Context */
+/** @typedef {{browser?: Browser, host?: string, detail?: string, said?: string, retryAt?: number|null}} Context */
 
 /** @type {Record<ProblemAction, string>} */
 const LABELS = { retry: 'Try again', text: 'Use text instead', leave: 'Leave', hear: 'Tap to hear', dismiss: 'Close' };
@@ -36,6 +36,7 @@ const ALLOW_STEPS = {
  * @typedef {object} Entry
  * @property {string} title
  * @property {string} cause
+ * @property {true=} quotes the server's own sentence, where it said one, is the cause
  * @property {ProblemAction[]} actions
  * @property {((context: Context) => string[])=} remedy
  * @property {Partial<Record<ProblemAction, string>>=} labels
@@ -112,15 +113,35 @@ const TABLE = {
     actions: ['retry', 'leave'],
     labels: { retry: 'Try now' },
   },
+  'too-often': {
+    title: 'Too many calls within a minute',
+    cause: 'The server wants a pause. This page tries again by itself.',
+    quotes: true,
+    actions: ['retry', 'leave'],
+    labels: { retry: 'Try now', leave: 'Stop waiting' },
+  },
+  'key-busy': {
+    title: 'This key has no call left',
+    cause: 'It is used in other calls. End one of them first.',
+    quotes: true,
+    actions: ['retry', 'leave'],
+  },
   auth: {
     title: 'This server needs a key',
     cause: 'Ask whoever runs it for one, and enter it here. It is forgotten when you close this tab.',
     actions: ['retry', 'leave'],
     labels: { retry: 'Use this key' },
   },
+  'key-wrong': {
+    title: 'That key is not valid',
+    cause: 'The server does not know it, or no longer. Check it, and enter it again.',
+    actions: ['retry', 'leave'],
+    labels: { retry: 'Use this key' },
+  },
   'server-http': {
     title: 'The server refused the call',
     cause: 'It gave the reason below.',
+    quotes: true,
     actions: ['retry', 'leave'],
   },
   'ice-failed': {
@@ -148,8 +169,9 @@ const TABLE = {
     actions: ['retry', 'leave'],
   },
   expired: {
-    title: 'The call reached its time limit',
-    cause: 'The server ends calls after a while. You can start another.',
+    title: 'The server ended the call',
+    cause: 'It ends calls after a while. You can start another.',
+    quotes: true,
     actions: ['retry', 'leave'],
     labels: { retry: 'Start again' },
   },
@@ -167,6 +189,8 @@ const TABLE = {
 };
 
 export const CODES = Object.freeze(Object.keys(TABLE));
+/** Those that a key helps against. */
+export const KEY_CODES = Object.freeze(['auth', 'key-wrong']);
 
 /**
  * @param {string} code one of CODES; any other reads as the server's refusal
@@ -178,7 +202,7 @@ export function problem(code, context = {}) {
   return {
     code,
     title: entry.title,
-    cause: entry.cause,
+    cause: (entry.quotes && context.said) || entry.cause,
     remedy: entry.remedy ? entry.remedy(context) : [],
     buttons: entry.actions.map((action) => ({ action, label: entry.labels?.[action] ?? LABELS[action] })),
     detail: context.detail ?? '',
@@ -210,19 +234,23 @@ export function micCode(error, permission) {
 
 const STARTING = /load|start|warm|not_ready/i;
 const STOPPING = /shut|drain|stop/i;
+const FULL = /full|capacity/i;
 
 /**
  * The code for an answer of the server that is not a call.
  * @param {number} status
  * @param {string} errorCode of the error body, '' if none
+ * @param {boolean} [keyed] a key was sent
  */
-export function httpCode(status, errorCode) {
+export function httpCode(status, errorCode, keyed = false) {
+  if (status === 401 && keyed) return 'key-wrong';
   if (status === 401 || (status === 403 && errorCode !== 'origin_not_allowed')) return 'auth';
   if (status === 503 && STARTING.test(errorCode)) return 'server-starting';
   if (status === 503 && STOPPING.test(errorCode)) return 'server-stopping';
-  if (status === 429 || (status === 503 && errorCode)) return 'busy';
+  if (status === 503 && FULL.test(errorCode)) return 'busy';
+  if (status === 429) return errorCode === 'too_many_sessions' ? 'key-busy' : 'too-often';
   // A proxy without a server behind it.
-  if ([502, 503, 504].includes(status)) return 'server-down';
+  if (status === 502 || status === 504 || (status === 503 && !errorCode)) return 'server-down';
   return 'server-http';
 }
 

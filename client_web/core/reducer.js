@@ -60,6 +60,7 @@ function quietCall() {
     emptyTurn: false,
     turnEndAt: null,
     toolName: '',
+    stopping: false,
   };
 }
 
@@ -109,7 +110,8 @@ export function reduce(state, action) {
       return wait(state, action.problem, now);
     case 'fail': {
       const fresh = state.fresh || LIVE.includes(state.phase);
-      return { ...move(finishCall(endCall(state, now), now), 'fail', now), problem: action.problem, fresh, mic: 'none' };
+      const health = action.problem.code === 'server-down' ? 'down' : state.health;
+      return { ...move(finishCall(endCall(state, now), now), 'fail', now), problem: action.problem, fresh, health, mic: 'none' };
     }
     case 'hangUp':
       return { ...move(finishCall(endCall(state, now), now), 'hangUp', now), problem: null, fresh: true, mic: 'none', outputBlocked: false };

@@ -113,6 +113,7 @@
  * @property {number[]} latenciesMs first sounds of the last 20 answers
  * @property {string} note a quiet remark under the state words
  * @property {string} toolName of the tool in use
+ * @property {boolean} stopping the server has said that it ends this connection soon
  * @property {Problem|null} problem
  * @property {Kept} kept
  * @property {Settings} settings

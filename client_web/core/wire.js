@@ -14,13 +14,12 @@ import { cutPlaying, move } from './steps.js';
 /** @typedef {import('./types.js').WireEvent} WireEvent */
 /** @typedef {{event: WireEvent, epoch: number, now: number, date: number, loudAt: number|null}} Arrival */
 
-/** Errors that nobody need read: a cancel or clear that came too late, and what the call itself sees to. */
+/** Errors that nobody need read: a cancel or clear that came too late. */
 const HARMLESS = new Set([
   'response_cancel_not_active',
   'conversation_already_has_active_response',
   'input_audio_buffer_commit_empty',
   'item_retrieve_invalid_item_id',
-  'server_shutting_down',
 ]);
 
 /** @type {Record<string, (state: State, arrival: Arrival) => State>} */
@@ -131,6 +130,7 @@ function sessionOf({ session }) {
 /** @type {(state: State, arrival: Arrival) => State} */
 function serverError(state, { event, epoch, date }) {
   const { code, message, event_id: cause } = event.error ?? {};
+  if (code === 'server_shutting_down') return { ...state, stopping: true };
   if (HARMLESS.has(code) || String(cause ?? '').startsWith('replay_')) return state;
   const row = newRow({
     id: event.event_id ?? `error_${state.rows.length}_${date}`,

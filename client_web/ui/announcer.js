@@ -47,6 +47,7 @@ export function announcer() {
     if (was.mic === 'muted' && state.mic === 'live') say('Microphone on');
     if (state.mic === 'lost' && was.mic !== 'lost') say('Microphone lost');
     if (state.outputBlocked && !was.outputBlocked) say('Sound is off. Press Tap to hear.');
+    if (state.stopping && !was.stopping) say(phaseWords(state, 0).hint);
     if (state.phase === was.phase) return;
     if (was.phase === 'connecting' && state.phase === 'listening') say(['Connected', noticeWords(state.kept)].filter(Boolean).join('. '));
     if (was.phase === 'reconnecting' && state.phase === 'listening') say('Connected again');

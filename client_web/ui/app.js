@@ -1,7 +1,7 @@
 /** Puts the views together: they are drawn once a frame, and only then. */
 
 import { noticeWords } from '../core/notice.js';
-import { LIVE } from '../core/phase.js';
+import { LIVE, shownHealth } from '../core/phase.js';
 import { announcer } from './announcer.js';
 import { byId, setAttribute, setHidden, setText } from './dom.js';
 
@@ -13,7 +13,7 @@ const HEALTH_WORDS = {
   unknown: 'Looking for the server',
   ready: 'Server ready',
   loading: 'Models are loading',
-  stopping: 'Server is stopping',
+  stopping: 'Server is being updated',
   down: 'Server not reachable',
 };
 
@@ -56,8 +56,9 @@ export function runApp({ state, subscribe, views, stage, controls, meter }) {
     stale = false;
     drawnAt = now;
     for (const view of views) view.update(current, now);
-    setAttribute(health, 'data-health', current.health);
-    setText(healthWords, HEALTH_WORDS[current.health]);
+    const shown = shownHealth(current);
+    setAttribute(health, 'data-health', shown);
+    setText(healthWords, HEALTH_WORDS[shown]);
     setText(notice, noticeWords(current.kept));
     const calling = current.callAt !== null && (LIVE.includes(current.phase) || current.phase === 'reconnecting');
     setHidden(timer, !calling);

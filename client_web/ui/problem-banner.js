@@ -1,5 +1,6 @@
 /** What is in the way: title, cause, numbered remedy, buttons, and what a developer wants to know. */
 
+import { KEY_CODES } from '../core/problems.js';
 import { byId, make, setAttribute, setHidden, setText } from './dom.js';
 
 /** @typedef {import('../core/types.js').State} State */
@@ -66,7 +67,8 @@ export function problemView({ onaction, onkey, report }) {
         return button;
       }),
     );
-    setHidden(keyForm, problem.code !== 'auth');
+    setHidden(keyForm, !KEY_CODES.includes(problem.code));
+    setAttribute(key, 'aria-invalid', String(problem.code === 'key-wrong'));
     detailBox.open = false;
     setText(detail, `${problem.code}${problem.detail ? `: ${problem.detail}` : ''}`);
     setText(copy, 'Copy details');

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from aiohttp import web
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, Locator, Page, async_playwright, expect
 
 from server.page import client_web_dir, setup_page
 from server.settings import Settings
@@ -355,11 +355,26 @@ async def test_a_permission_given_after_leaving_is_given_back() -> None:
         ),
         ("refusals.push({status: 502})", "server-down", "did not answer"),
         ("refusals.push({status: 401, code: 'invalid_api_key'})", "auth", "needs a key"),
-        ("refusals.push({status: 400, message: 'No audio.'})", "server-http", "refused"),
+        (
+            "refusals.push({status: 429, code: 'rate_limit_exceeded', message: 'Only 5.', retryAfter: 7})",
+            "too-often",
+            re.compile(r"Only 5\..*Trying again in [67] s", re.DOTALL),
+        ),
+        (
+            "refusals.push({status: 429, code: 'too_many_sessions', message: 'Only 2.', retryAfter: 2})",
+            "key-busy",
+            "Only 2.",
+        ),
+        (
+            "refusals.push({status: 503, code: 'no_media_port', message: 'No port.', retryAfter: 2})",
+            "server-http",
+            "No port.",
+        ),
+        ("refusals.push({status: 400, message: 'No audio.'})", "server-http", "No audio."),
     ],
 )
 async def test_a_call_that_is_refused_says_why_and_can_be_tried_again(
-    trouble: str, code: str, words: str
+    trouble: str, code: str, words: str | re.Pattern[str]
 ) -> None:
     async with opened() as page:
         await fake(page, trouble)
@@ -373,12 +388,37 @@ async def test_a_call_that_is_refused_says_why_and_can_be_tried_again(
         await expect(page.get_by_test_id("problem")).to_be_hidden()
 
 
+async def test_a_call_that_the_server_ends_says_why_in_the_servers_words() -> None:
+    async with opened() as page:
+        await started(page)
+        why = "Nothing has happened in your session for 900 seconds."
+        error = {**STOPPING, "type": "invalid_request_error", "code": "session_expired", "message": why}
+        await fake(page, "send(argument)", {"type": "error", "error": error})
+        await page.wait_for_function("duologue.events.some(({event}) => event.type === 'error')")
+        await fake(page, "drop()")
+        await problem(page, "expired")
+        await expect(page.locator("#problem-title")).to_have_text("The server ended the call")
+        await expect(page.locator("#problem-cause")).to_have_text(why)
+
+
 async def test_a_full_server_is_asked_again_without_a_click() -> None:
     async with opened() as page:
         await fake(page, "refusals.push({status: 503, code: 'pool_full', retryAfter: 1})")
         await page.get_by_test_id("start").click()
         await problem(page, "busy")
         await phase(page, "listening")
+
+
+async def test_a_server_that_did_not_answer_is_called_so_everywhere_until_it_does() -> None:
+    async with opened() as page:
+        health = page.locator("#health")
+        await expect(health).to_have_text("Server ready")
+        await fake(page, "down = true")
+        await page.get_by_test_id("start").click()
+        await problem(page, "server-down")
+        await expect(health).to_have_text("Server not reachable")
+        await fake(page, "down = false")
+        await expect(health).to_have_text("Server ready")
 
 
 async def test_a_server_that_never_answers_is_given_up_after_twelve_seconds() -> None:
@@ -450,6 +490,10 @@ async def test_a_restart_of_the_server_is_waited_for_and_the_call_goes_on() -> N
         await fake(page, "send(argument)", announcement)
         await page.wait_for_function("duologue.events.some(({event}) => event.type === 'error')")
         await phase(page, "assistantSpeaking")
+        await expect(page.get_by_test_id("hint")).to_contain_text("about to be updated")
+        await expect(page.locator("#say-status")).to_contain_text("about to be updated")
+        health = page.locator("#health")
+        await expect(health).to_have_attribute("data-health", "stopping")
         await expect(page.get_by_test_id("problem")).to_be_hidden()
         await fake(page, "played(argument)", reply)
         await fake(page, "status = 'stopping'")
@@ -460,6 +504,7 @@ async def test_a_restart_of_the_server_is_waited_for_and_the_call_goes_on() -> N
             await asked_again(page)
             await expect(page.get_by_test_id("state")).to_have_text("The server is being updated")
             await expect(page.get_by_test_id("hint")).to_have_text("Your call goes on by itself in a moment.")
+            await expect(health).to_have_attribute("data-health", re.compile("stopping|loading"))
             await expect(page.get_by_test_id("end")).to_be_visible()
             await expect(page.get_by_test_id("mute")).to_be_visible()
         await fake(page, "status = 'ready'")
@@ -470,6 +515,9 @@ async def test_a_restart_of_the_server_is_waited_for_and_the_call_goes_on() -> N
         await expect(rows.nth(1)).to_contain_text(REPLY)
         told = [event["item"] for event in (await fake(page, "received"))[-2:]]
         assert [item["content"][0]["text"] for item in told] == ["Remember the number seven.", REPLY]
+        await expect(health).to_have_attribute("data-health", "ready")
+        hung_up = [each["url"] for each in await fake(page, "requests") if each["url"].endswith("/hangup")]
+        assert hung_up == [], "the server had ended it"
 
 
 async def test_a_call_that_waits_for_a_restart_can_be_ended() -> None:
@@ -570,13 +618,96 @@ async def test_on_a_narrow_phone_nothing_lies_over_what_is_in_the_way() -> None:
         await page.get_by_test_id("start").click()
         await problem(page, "server-stopping")
         assert await page.evaluate("document.documentElement.scrollWidth") <= 320
-        banner = await page.get_by_test_id("problem").bounding_box()
-        below = await page.get_by_test_id("start").bounding_box()
-        assert banner
-        assert below
-        assert below["y"] >= banner["y"] + banner["height"]
+        await within_reach(page, page.get_by_role("button", name="Try now"))
         await page.get_by_role("button", name="Stop waiting").click()
         await phase(page, "idle")
+        await within_reach(page, page.get_by_test_id("start"))
+
+
+async def within_reach(page: Page, *things: Locator) -> None:
+    """They are on the screen as a whole and under nothing; and nothing runs off to the right."""
+    uncovered = """(element) => {
+        const {left, right, top, bottom} = element.getBoundingClientRect();
+        const x = (left + right) / 2, y = (top + bottom) / 2;
+        const edges = [[left + 2, y], [right - 2, y], [x, top + 2], [x, bottom - 2]];
+        return edges.every(([x, y]) => element.contains(document.elementFromPoint(x, y)));
+    }"""
+    for thing in things:
+        await expect(thing).to_be_visible()
+        assert await thing.evaluate(uncovered), f"{thing} is not all there"
+    wide = """[...document.querySelectorAll('html, main, .middle, .pill, .call-button')]
+        .filter(({scrollWidth, clientWidth}) => scrollWidth > clientWidth).map(({outerHTML}) => outerHTML)"""
+    assert await page.evaluate(wide) == []
+
+
+SMALL = pytest.mark.parametrize(("width", "height"), [(320, 568), (375, 667)])
+BOTH_KEPT = "fakeServer.kept = {recording: true, transcripts: true};"
+
+
+@SMALL
+async def test_on_a_small_phone_the_buttons_of_a_call_are_always_within_reach(
+    width: int, height: int
+) -> None:
+    async with opened(before=BOTH_KEPT, viewport={"width": width, "height": height}) as page:
+        await expect(page.get_by_test_id("notice")).to_be_visible()
+        start, end, mute = (page.get_by_test_id(name) for name in ("start", "end", "mute"))
+        health = page.locator("#health")
+        await expect(health).to_have_text("Server ready")
+        await within_reach(page, start, health)
+        await started(page)
+        await fake(page, "hear('How cold is it in Oslo, and will it rain before the evening comes?')")
+        await answering(page)
+        await expect(page.locator("#caption-assistant")).to_contain_text("Oslo right now, with light rain")
+        await within_reach(page, end, mute, page.get_by_test_id("stop"))
+        await fake(page, "status = 'stopping'")
+        await fake(page, "drop()")
+        await expect(page.get_by_test_id("state")).to_have_text("The server is being updated")
+        await within_reach(page, end, mute)
+        await end.click()
+        await phase(page, "ended")
+        await within_reach(page, start)
+
+
+async def test_where_captions_do_not_fit_their_end_is_shown() -> None:
+    async with opened(before=BOTH_KEPT, viewport={"width": 320, "height": 480}) as page:
+        await started(page)
+        await fake(page, "hear('How cold is it in Oslo, and will it rain before the evening comes?')")
+        await answering(page)
+        caption = page.locator("#caption-assistant")
+        await expect(caption).to_contain_text("Oslo right now, with light rain")
+        end = await caption.evaluate("(element) => element.getBoundingClientRect().bottom")
+        space = await page.locator(".middle").evaluate("(element) => element.getBoundingClientRect().bottom")
+        assert end <= space
+
+
+@SMALL
+async def test_with_the_conversation_open_a_note_is_within_reach(width: int, height: int) -> None:
+    async with opened(before=BOTH_KEPT, viewport={"width": width, "height": height}) as page:
+        await fake(page, "refusals.push({status: 401, code: 'invalid_api_key'})")
+        await page.locator("#sheet-toggle").click()
+        await page.get_by_test_id("start").click()
+        await problem(page, "auth")
+        await within_reach(
+            page, page.locator("#problem-title"), page.get_by_role("button", name="Use this key")
+        )
+
+
+@SMALL
+async def test_on_a_small_phone_a_key_can_be_entered(width: int, height: int) -> None:
+    async with opened(before=BOTH_KEPT, viewport={"width": width, "height": height}) as page:
+        await fake(page, "refusals.push({status: 401, code: 'invalid_api_key'})")
+        await page.get_by_test_id("start").click()
+        await problem(page, "auth")
+        await within_reach(page, page.get_by_test_id("key"), page.get_by_role("button", name="Use this key"))
+
+
+@SMALL
+async def test_on_a_small_phone_a_refused_microphone_leaves_both_ways_out(width: int, height: int) -> None:
+    async with opened(MICROPHONE, before=BOTH_KEPT, viewport={"width": width, "height": height}) as page:
+        await page.get_by_test_id("start").click()
+        await problem(page, "mic-denied")
+        ways = [page.get_by_role("button", name=name) for name in ("Try again", "Use text instead")]
+        await within_reach(page, *ways)
 
 
 async def test_a_caller_is_told_in_every_state_that_calls_are_recorded() -> None:

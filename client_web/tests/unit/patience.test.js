@@ -3,13 +3,13 @@ import { test } from 'node:test';
 import { Patience, PATIENCE_MS } from '../../core/patience.js';
 
 test('a first call that finds nobody is not tried again', () => {
-  for (const code of ['server-down', 'connect-timeout', 'ice-failed', 'server-http', 'auth', 'expired']) {
+  for (const code of ['server-down', 'connect-timeout', 'ice-failed', 'server-http', 'auth', 'key-wrong', 'key-busy', 'expired']) {
     assert.equal(new Patience().after(code, null, 0), null, code);
   }
 });
 
 test('a call is waited for after whatever passes', () => {
-  for (const code of ['busy', 'server-starting', 'server-stopping', 'dropped']) {
+  for (const code of ['busy', 'too-often', 'server-starting', 'server-stopping', 'dropped']) {
     assert.deepEqual(new Patience().after(code, null, 0), { code, pauseMs: 500 });
   }
 });
@@ -48,5 +48,5 @@ test('a server that answers is waited for as long as it says so', () => {
 test('nobody waits for a key', () => {
   const patience = new Patience();
   patience.after('dropped', null, 0);
-  assert.equal(patience.after('auth', null, 1000), null);
+  for (const code of ['auth', 'key-wrong']) assert.equal(patience.after(code, null, 1000), null);
 });

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { nextPhase, NEXT, phaseWords, spelledDuration } from '../../core/phase.js';
+import { nextPhase, NEXT, phaseWords, shownHealth, spelledDuration } from '../../core/phase.js';
 import { deadline } from '../../core/reducer.js';
 import { problem } from '../../core/problems.js';
 import { Play } from './play.js';
@@ -138,11 +138,41 @@ test('a call that was lost for good is continued by the next, one that was ended
   assert.equal(new Play().connect().do({ type: 'fail', problem: problem('expired') }).state.fresh, true);
 });
 
-test('that the server is about to stop changes nothing on the screen', () => {
+test('that the server is about to stop is said in the quiet line, and nothing else changes', () => {
   const play = new Play().connect().answer('a', 'Hello there.');
   const before = play.state;
   play.server('error', { event_id: 'e', error: { type: 'server_error', code: 'server_shutting_down', message: 'x' } });
-  assert.equal(play.state, before);
+  assert.deepEqual(play.state, { ...before, stopping: true });
+  const { title, hint } = phaseWords(play.state, play.now);
+  assert.equal(title, 'Speaking');
+  assert.match(hint, /about to be updated/);
+  assert.equal(shownHealth(play.state), 'stopping');
+  play.do({ type: 'hangUp' });
+  assert.equal(play.state.stopping, false);
+});
+
+test('how the server is agrees with what is waited for', () => {
+  const play = new Play().connect().do({ type: 'health', health: 'ready' });
+  assert.equal(shownHealth(play.state), 'ready');
+  for (const [code, health] of [
+    ['dropped', 'unknown'],
+    ['server-down', 'down'],
+    ['server-stopping', 'stopping'],
+    ['server-starting', 'loading'],
+    ['busy', 'ready'],
+  ]) {
+    play.do({ type: 'wait', problem: problem(code) });
+    assert.equal(shownHealth(play.state), health, code);
+  }
+  play.do({ type: 'wait', problem: problem('server-stopping') }).do({ type: 'health', health: 'down' });
+  assert.equal(shownHealth(play.state), 'stopping');
+});
+
+test('a server that did not answer is not called ready until it says so', () => {
+  const play = new Play().do({ type: 'health', health: 'ready' }).do({ type: 'start', mode: 'text' });
+  play.do({ type: 'fail', problem: problem('server-down') });
+  assert.equal(shownHealth(play.state), 'down');
+  assert.equal(shownHealth(play.do({ type: 'health', health: 'ready' }).state), 'ready');
 });
 
 test('a lost connection is reconnected with rows and the length of the call kept', () => {

@@ -23,15 +23,27 @@ test('a refused microphone is told apart from a closed question', () => {
 });
 
 test('an answer that is no call has a code by status and error code', () => {
-  assert.equal(httpCode(503, 'pool_full'), 'busy');
+  for (const code of ['pool_full', 'no_capacity']) assert.equal(httpCode(503, code), 'busy');
   assert.equal(httpCode(503, 'model_loading'), 'server-starting');
   assert.equal(httpCode(503, 'shutting_down'), 'server-stopping');
   assert.equal(httpCode(401, 'invalid_api_key'), 'auth');
+  assert.equal(httpCode(401, 'invalid_api_key', true), 'key-wrong');
   assert.equal(httpCode(403, 'permission_denied'), 'auth');
   assert.equal(httpCode(403, 'origin_not_allowed'), 'server-http');
-  assert.equal(httpCode(429, 'too_many_sessions'), 'busy');
+  assert.equal(httpCode(429, 'too_many_sessions'), 'key-busy');
+  for (const code of ['rate_limit_exceeded', '']) assert.equal(httpCode(429, code), 'too-often');
+  for (const code of ['no_media_port', 'call_ended', 'setup_timeout']) assert.equal(httpCode(503, code), 'server-http');
   assert.equal(httpCode(400, 'invalid_offer'), 'server-http');
   for (const status of [502, 503, 504]) assert.equal(httpCode(status, ''), 'server-down');
+});
+
+test('what the server itself said is the cause, where this page cannot know better', () => {
+  const said = 'Nothing has happened in your session for 900 seconds.';
+  for (const code of ['expired', 'server-http', 'key-busy', 'too-often']) {
+    assert.equal(problem(code, { said }).cause, said);
+    assert.ok(problem(code, { said: '' }).cause, code);
+  }
+  assert.notEqual(problem('busy', { said }).cause, said);
 });
 
 test('a connection that is too slow names the leg that hung', () => {
