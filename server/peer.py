@@ -81,6 +81,9 @@ class Session(Protocol):
     def complain(self, error: ProtocolError) -> None:
         """The client did something wrong that is no event, and is to be told."""
 
+    def arrived(self) -> None:
+        """The client is there, which was still connecting."""
+
     def close(self, reason: str) -> None:
         """End the session and release its unit. Idempotent."""
 
@@ -155,6 +158,8 @@ class _NoSession:
     def handle(self, message: str | bytes, sender: Transport | None = None) -> None: ...
 
     def complain(self, error: ProtocolError) -> None: ...
+
+    def arrived(self) -> None: ...
 
     def close(self, reason: str) -> None: ...
 
@@ -319,6 +324,7 @@ class Peer:
         channel.on("message", self._on_message)
         channel.on("close", self._on_channel_close)
         self._channel.attach(channel)
+        self._session.arrived()
 
     def _on_message(self, message: str | bytes) -> None:
         if not self._closed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sys
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -46,7 +47,7 @@ MAX_MESSAGE = 16 * 1024 * 1024
 LARGE = 262_144
 """Characters of a message above which a long piece of sound is taken apart before it is handled."""
 MAX_WAITING = 32_000_000
-"""Bytes queued for a client that does not read, who is cut off then: ten minutes of speech."""
+"""Bytes of memory for a client that does not read, who is cut off then: ten minutes of speech."""
 UNHEARD = 100
 """Pieces of sound that wait for the ears, above which nothing more is read from the client."""
 PING_S = 20.0
@@ -69,7 +70,7 @@ class SocketTransport:
         self._socket = web.WebSocketResponse(
             protocols=("realtime",), heartbeat=PING_S, max_msg_size=MAX_MESSAGE, timeout=CLOSE_S
         )
-        self._waiting: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._waiting: asyncio.Queue[str | None] = asyncio.Queue()
         self._size = 0
         self.reason: str | None = None
         """Why the session is over; None while it is not."""
@@ -80,9 +81,9 @@ class SocketTransport:
         """Queue an event."""
         if self.reason is not None:
             return
-        data = json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
-        self._size += len(data)
-        self._waiting.put_nowait(data)
+        text = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
+        self._size += sys.getsizeof(text)
+        self._waiting.put_nowait(text)
         if self._size > MAX_WAITING:
             self._cut_off()
             self.on_slow("the client does not read its events")
@@ -133,9 +134,9 @@ class SocketTransport:
 
     async def _write(self) -> None:
         with suppress(ConnectionError):
-            while (data := await self._waiting.get()) is not None:
-                await self._socket.send_frame(data, WSMsgType.TEXT)
-                self._size -= len(data)
+            while (text := await self._waiting.get()) is not None:
+                await self._socket.send_str(text)
+                self._size -= sys.getsizeof(text)
             await self._socket.close(code=_code(self.reason), message=(self.reason or "").encode()[:120])
 
 

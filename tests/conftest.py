@@ -23,9 +23,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return bool(_ALL_E2E.search(collection_path.read_text(encoding="utf-8"))) or None
 
 
+_LAST = {"test_container.py": 1, "test_conversation.py": 2}
+"""script/test builds the image meanwhile; and real models want the processors for themselves."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The image comes last: script/test has it built meanwhile."""
-    items.sort(key=lambda item: item.path.name == "test_container.py")
+    items.sort(key=lambda item: _LAST.get(item.path.name, 0))
 
 
 @pytest.fixture(scope="session", autouse=True)

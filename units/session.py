@@ -223,6 +223,11 @@ class Session:
         if self._stopping and not self.closed:
             self._end_soon_if_over()
 
+    def arrived(self) -> None:
+        """A client that was still connecting is there."""
+        if self._stopping and not self.closed:
+            self._end_soon_if_over()
+
     def _end_soon_if_over(self) -> None:
         """Looked at after every step: what ends something is one, and the first event of a new client. Steps
         that begin nothing, such as silence that is heard, put nothing off."""

