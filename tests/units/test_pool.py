@@ -173,6 +173,31 @@ async def test_a_pool_that_winds_down_is_unused_once_the_last_session_has_ended(
     assert pool.sessions == []
 
 
+async def test_a_call_whose_engine_hangs_does_not_keep_the_others_from_finishing() -> None:
+    llm = GatedLLM(rude=True)
+    pool = WatchedPool(3, scripted(llm=llm))
+    pool.start()
+    hung, idle, talking = (Caller(pool.claim()) for _ in range(3))  # type: ignore[arg-type]
+    hung.write("hi")
+    await asyncio.to_thread(llm.waiting.wait, TIMEOUT)
+    talking.write("hi")
+    await talking.got("response.output_audio_transcript.delta")
+    assert pool.wind_down() == 2
+    assert idle.closed == [SHUTTING_DOWN]
+    await talking.got("response.done")
+    talking.listen(5_000)
+    await talking.unit.eventually(lambda: talking.closed)
+    await pool.wait_unused(0.2)
+    assert (talking.closed, hung.closed) == ([SHUTTING_DOWN], [])
+    assert [event["code"] for event in (each["error"] for each in hung.of("error"))] == [
+        "server_shutting_down"
+    ]
+    assert await pool.stop(0.2) == ["unit 0 llm", "unit 0 output", "unit 0 tts"]
+    assert hung.closed == [SHUTTING_DOWN]
+    llm.gate.set()
+    assert await pool.stop() == []
+
+
 async def test_stop_closes_the_sessions_and_ends_all_threads() -> None:
     pool = WatchedPool(2, scripted())
     pool.start()
