@@ -43,7 +43,8 @@ class CallLog(Observer):
                 self._interrupted.add(self._answering[1])
 
     def stopped(self, item_id: str, audio_end_ms: int) -> None:
-        self._interrupted.add(self._answering[1])
+        if not item_id:  # else the client has truncated it, which is an event
+            self._interrupted.add(self._answering[1])
 
     def closed(self, reason: str) -> None:
         seconds = round(self._clock() - self._began, 3)

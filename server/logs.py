@@ -79,7 +79,7 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
-            "time": _time(record),
+            "time": timestamp(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
@@ -97,15 +97,14 @@ class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         call = getattr(record, "about", {}).get("call")
         where = f"{record.name} [{call}]" if call else record.name
-        head = f"{_time(record)} {record.levelname:7} {where}: {_printable(record.getMessage())}"
+        head = f"{timestamp(record.created)} {record.levelname:7} {where}: {_printable(record.getMessage())}"
         rest = _trace(self, record).split("\n")
         return "\n".join([head, *(f"    {_printable(line)}" for line in rest if line)])
 
 
-def _time(record: logging.LogRecord) -> str:
-    """RFC 3339, UTC, to the millisecond."""
-    time = datetime.fromtimestamp(record.created, UTC)
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def timestamp(at: float) -> str:
+    """A Unix time as of RFC 3339, in UTC, to the millisecond."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:

@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
 
 from aiohttp import web
 
@@ -44,8 +43,7 @@ async def run(app: web.Application, settings: Settings) -> None:
         await runner.setup()
         try:
             await web.SockSite(runner, listening).start()
-            kept = what_is_kept(settings)
-            await _serve(app, stop, settings.host, listening.getsockname()[1], kept)
+            await _serve(app, stop, settings, listening.getsockname()[1])
             await let_finish(app[STARTUP], settings.grace)
         finally:
             await runner.cleanup()
@@ -58,9 +56,7 @@ def what_is_kept(settings: Settings) -> list[str]:
     return [*lines, *(["What is said in calls is sent to the webhook."] if settings.webhook else [])]
 
 
-async def _serve(
-    app: web.Application, stop: asyncio.Event, host: str, port: int, kept: Sequence[str] = ()
-) -> None:
+async def _serve(app: web.Application, stop: asyncio.Event, settings: Settings, port: int) -> None:
     startup = app[STARTUP]
     stopping = asyncio.create_task(stop.wait())
     loading = asyncio.create_task(startup.loaded.wait())
@@ -69,10 +65,10 @@ async def _serve(
     if startup.failure is not None:
         raise startup.failure
     if startup.phase is Phase.READY:
-        say(f"Duologue is ready: {address(host, port)}")
-        for line in kept:
+        say(f"Duologue is ready: {address(settings.host, port)}")
+        for line in what_is_kept(settings):
             say(line)
-        if not is_local(host):
+        if not is_local(settings.host):
             say("Other machines need https in front of it: browsers give pages the microphone only there.")
     await stopping
 

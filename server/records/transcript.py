@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from server.logs import timestamp
 from server.records.writer import PrivateFile, Writer
 from server.watch import Begun
 from units.messages import Float32, Int16, Said
@@ -124,8 +124,3 @@ class JsonLines:
 def encoded(record: Record) -> bytes:
     """As JSON, on one line."""
     return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-
-
-def timestamp(at: float) -> str:
-    """A Unix time as of RFC 3339, in UTC, to the millisecond."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

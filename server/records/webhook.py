@@ -18,8 +18,9 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from server.logs import timestamp
 from server.records.standard import secret_key, signed
-from server.records.transcript import Record, encoded, timestamp
+from server.records.transcript import Record, encoded
 
 logger = logging.getLogger(__name__)
 
