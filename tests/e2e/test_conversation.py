@@ -83,11 +83,11 @@ async def test_two_calls_at_once_hear_their_own_answers_only(server: Served, tmp
     clips = CLIPS[0], CLIPS[2]
     both = await asyncio.gather(*(converse(server.url, path, tmp_path) for path, _ in clips))
     for (mine, others), exchange in zip(((clips[0], clips[1]), (clips[1], clips[0])), both, strict=True):
-        assert word_error_rate(mine[1], exchange.shown) <= 0.4  # whose words they are, not how well heard
+        assert word_error_rate(mine[1], exchange.shown) <= 0.25
         assert word_error_rate(others[1], exchange.shown) >= 0.75
     for exchange, other in (both, both[::-1]):
         spoken = ears.transcribe(exchange.sound).text
-        assert word_error_rate(exchange.answer, spoken) <= 0.4
+        assert word_error_rate(exchange.answer, spoken) <= 0.25
         assert word_error_rate(other.answer, spoken) >= 0.75
 
 
