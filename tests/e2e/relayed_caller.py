@@ -21,6 +21,7 @@ from aioice import stun, turn
 from aiortc import RTCIceServer
 
 from server.turn import parse_turn_url
+from tests.e2e.lasting_call import lasting_calls
 from tests.server.fakes import Client, ToneTrack
 
 TRANSCRIBED = {"type": "realtime", "audio": {"input": {"transcription": {"model": "whisper-1"}}}}
@@ -192,6 +193,7 @@ SCENARIOS = {
     "calls": calls,
     "call_to_relay": call_to_relay,
     "hidden_call": hidden_call,
+    "lasting_calls": lasting_calls,
     "plain_calls": plain_calls,
     "logins": logins,
     "peers": peers,

@@ -1,182 +1,50 @@
 """Calls over a hardened coturn when there is no other way, and what that coturn refuses.
 
-The configuration is what ``duologue turn config`` made, the servers are ``duologue serve``, the network is
-:mod:`tests.e2e.netns`.
+What runs is in :mod:`tests.e2e.turn_lab`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import shlex
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from secrets import token_hex
 from typing import Any
 
 import numpy as np
 import pytest
 from playwright.async_api import Page
 
-from server.__main__ import main
-from server.turn import LOGIN_QUOTA, login
+from server.turn import LOGIN_QUOTA
 from tests.e2e.browser import CHROMIUM, chromium, heard, microphone_file, types, wait_for_event
 from tests.e2e.netns import (
     CALLER,
     OPEN_RELAY,
     RELAY,
     SERVER,
-    Host,
-    Internet,
     NoNamespaces,
     internet,
-    skipping_without_namespaces,
 )
 from tests.e2e.relayed_caller import pitch
-from tests.e2e.remote import Caller, calling, running
-from tests.e2e.serving import SCRIPTED, Served, serving
+from tests.e2e.serving import SCRIPTED
+from tests.e2e.soak import soak
+from tests.e2e.turn_lab import BOTH, KINDS, SECRET, SERVER_OVER, Lab, turn_flags, turn_lab, urls, web
 from units.engines.scripted import TONE_HZ
 from units.messages import EAR_RATE
 
 pytestmark = pytest.mark.e2e
 
-SECRET = "a secret that is not one".replace(" ", "-")
-KINDS = ("udp", "tcp", "tls")
-BOTH = 8081
-SERVER_OVER = {"udp": 8082, "tcp": 8083, "tls": 8084}
 LIFETIME_S = 4
 NONCE_S = 3
 
 
-def urls(host: str) -> dict[str, str]:
-    return {
-        "udp": f"turn:{host}:3478?transport=udp",
-        "tcp": f"turn:{host}:3478?transport=tcp",
-        "tls": f"turns:{host}:443?transport=tcp",
-    }
-
-
-def turn_flags(host: str, *kinds: str, relay_for: str) -> list[str]:
-    return ["--turn-for", relay_for, *(f"--turn-url={urls(host)[kind]}" for kind in kinds)]
-
-
-class Lab:
-    """Everything that runs, and the ways to use it."""
-
-    caller: Caller
-
-    def __init__(self, net: Internet, folder: Path) -> None:
-        self.net = net
-        self.folder = folder
-        self.certificate = str(folder / "relay.pem")
-        self.key = str(folder / "relay.key")
-        self.environment = {
-            **os.environ,
-            "DUOLOGUE_TURN_SECRET": SECRET,
-            "SSL_CERT_FILE": self.certificate,
-            "PYTHONUNBUFFERED": "1",
-        }
-
-    def duologue(self, host: Host, *arguments: str) -> str:
-        return self.python(host, "server", *arguments)
-
-    def python(self, host: Host, *arguments: str) -> str:
-        done = subprocess.run(
-            [*host.prefix, sys.executable, "-m", *arguments],
-            env=self.environment,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    def make_certificate(self) -> None:
-        request = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=relay"
-        names = f"subjectAltName=IP:{RELAY},IP:{OPEN_RELAY}"
-        subprocess.run(
-            [*request.split(), "-addext", names, "-keyout", self.key, "-out", self.certificate],
-            check=True,
-            capture_output=True,
-        )
-
-    @contextlib.contextmanager
-    def coturn(self, address: str, relay_for: str, *more: str) -> Iterator[None]:
-        """Runs in the middle, as configured by the command, with ``more`` lines."""
-        path = self.folder / f"{relay_for}.conf"
-        made = main(
-            [
-                *("turn", "config", "--output", str(path), "--relay-ip", address, "--peer", SERVER),
-                *("--cert", self.certificate, "--pkey", self.key),
-                *turn_flags(address, *KINDS, relay_for=relay_for),
-            ]
-        )
-        assert made == 0
-        with path.open("a") as file:
-            file.writelines(f"{line}\n" for line in (*more, f"pidfile={self.folder / relay_for}.pid"))
-        command = [*self.net.relay.prefix, "stdbuf", "--output=L", "turnserver", "-c", str(path)]
-        with running(command, "Total General servers"):
-            yield
-
-    def server(self, port: int, *flags: str) -> contextlib.AbstractContextManager[Served]:
-        return serving(
-            *(
-                "--host",
-                SERVER,
-                "--allow-anonymous",
-                "--allow-origin",
-                web(port),
-                "--port",
-                str(port),
-                *SCRIPTED,
-                *flags,
-            ),
-            prefix=self.net.server.prefix,
-            environment=self.environment,
-        )
-
-    def login(self, ttl: float, secret: str = SECRET) -> dict[str, Any]:
-        """For the TURN server that callers use. Each has a quota of its own."""
-        username, credential = login(secret, token_hex(8), time.time() + ttl)
-        return {"urls": urls(RELAY)["udp"], "username": username, "credential": credential}
-
-
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        contextlib.ExitStack() as stack,
-        ThreadPoolExecutor() as threads,
-    ):
-        with skipping_without_namespaces():
-            net = stack.enter_context(internet())
-        lab = Lab(net, tmp_path_factory.mktemp("turn"))
-        lab.make_certificate()
-        patch.setenv("DUOLOGUE_TURN_SECRET", SECRET)
-        relays = [
-            lab.coturn(RELAY, "both", f"max-allocate-lifetime={LIFETIME_S}", f"stale-nonce={NONCE_S}"),
-            lab.coturn(OPEN_RELAY, "server"),
-        ]
-        list(threads.map(stack.enter_context, relays))
-        lab.caller = stack.enter_context(calling(net.caller.prefix, lab.environment))
-        servers = [lab.server(BOTH, *turn_flags(RELAY, *KINDS, relay_for="both"))]
-        servers += [
-            lab.server(port, *turn_flags(OPEN_RELAY, kind, relay_for="server"))
-            for kind, port in SERVER_OVER.items()
-        ]
-        list(threads.map(stack.enter_context, servers))
-        ways = [f"{port}=http://{SERVER}:{port}" for port in (BOTH, *SERVER_OVER.values())]
-        proxy = [*lab.net.relay.prefix, sys.executable, "-m", "tests.e2e.forwarding", *ways]
-        stack.enter_context(running(proxy, "ready"))
+    short = (f"max-allocate-lifetime={LIFETIME_S}", f"stale-nonce={NONCE_S}")
+    folder = tmp_path_factory.mktemp("turn")
+    with turn_lab(folder, short, ["--record-calls", str(folder / "records")]) as lab:
         yield lab
-
-
-def web(port: int) -> str:
-    return f"http://{RELAY}:{port}"
 
 
 def assert_whole(call: dict[str, Any]) -> None:
@@ -338,6 +206,15 @@ def test_a_call_outlives_its_login(lab: Lab) -> None:
     assert_whole(call)
     assert call["types"][-1] == "input_audio_buffer.cleared"
     assert lab.caller("logins", servers={"short": short}) == {"short": 401}
+
+
+def test_media_goes_on_while_logins_nonces_and_allocations_run_out(lab: Lab) -> None:
+    calls = soak(lab, lab.folder / "records", seconds=4 * LIFETIME_S, login_s=LIFETIME_S)
+    pairs = [["host", "host"], *[["relay", "host"]] * len(KINDS), *[["host", "relay"]] * len(KINDS)]
+    assert [call["pair"] for call in calls] == pairs
+    for call in calls:
+        assert call["missing"] == 0, call
+        assert max(*call["gaps_ms"], call["heard_gap_ms"]) < 1000, call
 
 
 def test_a_machine_without_namespaces_is_told_of_loudly(
