@@ -21,21 +21,19 @@ RUN apt-get update && apt-get install -y --no-install-recommends libgomp1 && rm 
     && useradd --create-home --uid 10001 duologue \
     && install -d -o duologue -g duologue /models /data
 ARG VARIANT=cpu
-ARG TORCH_INDEX_URL
 # What the server needs, in a layer that only a change of pyproject.toml makes anew.
 # CTranslate2 looks for CUDA where the linker does: that is the last line, which does nothing without CUDA.
 RUN --mount=type=cache,target=/root/.cache/pip \
     --mount=type=bind,source=pyproject.toml,target=/tmp/pyproject.toml \
     case "$VARIANT" in \
-        cpu) extra="" index=${TORCH_INDEX_URL:-https://download.pytorch.org/whl/cpu} ;; \
-        cuda) extra=cuda index=${TORCH_INDEX_URL:-https://pypi.org/simple} ;; \
+        cpu) extra="" ;; \
+        cuda) extra=cuda ;; \
         *) echo "VARIANT is cpu or cuda, not $VARIANT" >&2; exit 2 ;; \
     esac \
     && python3 -c 'import sys, tomllib; project = tomllib.load(open("/tmp/pyproject.toml", "rb"))["project"]; \
 extras = [*project["optional-dependencies"]["otel"], *project["optional-dependencies"].get(sys.argv[1], [])]; \
 print(*project["dependencies"], *extras, sep="\n")' "$extra" >/wanted \
     && python3 -m venv /venv \
-    && /venv/bin/pip install --index-url "$index" "$(grep '^torch==' /wanted)" \
     && /venv/bin/pip install --requirement /wanted \
     && rm /wanted \
     && find /venv -path '*/nvidia/*/lib' -type d >/etc/ld.so.conf.d/nvidia.conf && ldconfig

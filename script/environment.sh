@@ -41,7 +41,7 @@ install_project() {
   local quiet=-qq
   if [ -t 1 ]; then quiet=; fi
   # The PyPI build of torch for Linux brings CUDA, several gigabytes of it. Another index may have a smaller one.
-  if [ -n "${TORCH_INDEX_URL:-}" ]; then
+  if [ -n "$extra" ] && [ -n "${TORCH_INDEX_URL:-}" ]; then
     .venv/bin/pip install $quiet --disable-pip-version-check --index-url "$TORCH_INDEX_URL" \
       "$(sed -n 's/^ *"\(torch==[^"]*\)".*/\1/p' pyproject.toml)"
   fi

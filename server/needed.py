@@ -8,6 +8,7 @@ from server.startup import Report
 from units.models import CATALOGUE, ModelStore
 
 DEFAULTS = {
+    "silero": "silero-vad-6.2",
     "smart-turn": "smart-turn-v3.2",
     "faster-whisper": "whisper-base",
     "llama-cpp": "qwen2.5-coder-0.5b-instruct",
@@ -24,7 +25,7 @@ ON_CUDA = {"kokoro-82m-int8": "kokoro-82m"}
 def needed(settings: Settings) -> list[str]:
     """Names of the models, in the order of loading. Local paths and hub ids are not among them."""
     names: list[str] = []
-    for kind in ("turn", "stt", "llm", "tts"):
+    for kind in ("vad", "turn", "stt", "llm", "tts"):
         engine = settings.engine(kind)
         default = DEFAULTS.get(engine.name, "")
         if default and engine.device == "cuda":

@@ -162,6 +162,22 @@ def test_an_arrow_that_is_not_listed_is_found(module: str, source: str) -> None:
     assert unlisted(module, source)
 
 
+IN_EXTRAS = {"jinja2", "kokoro", "opentelemetry", "torch", "transformers"}
+WITH_EXTRAS = {
+    "server.spans",
+    "server.tracing",
+    "units.engines.kokoro",
+    "units.engines.transformers_llm",
+    "units.engines.whisper",
+}
+
+
+@pytest.mark.parametrize("module", sorted(MODULES.keys() - WITH_EXTRAS))
+def test_what_only_extras_bring_is_imported_where_it_is_chosen(module: str) -> None:
+    source = MODULES[module].read_text(encoding="utf-8")
+    assert not [name for name in imported(source) if inside(name, IN_EXTRAS)]
+
+
 REALTIME = [name for name in MODULES if inside(name, {"units.realtime", "units.turns"})]
 
 

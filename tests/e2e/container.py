@@ -26,7 +26,6 @@ ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ("buildah", "podman", "runc", "mmdebstrap")
 BASE = "localhost/python:3.11-bookworm"
 IMAGE = "localhost/duologue:tested"
-PYPI = "https://pypi.org/simple"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _STORE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "duologue" / "containers"
@@ -68,8 +67,7 @@ def build(scratch: Path) -> None:
     with _alone():
         if BASE not in buildah("images", "--format", "{{.Name}}:{{.Tag}}").splitlines():
             _make_base(scratch / "base.tar")
-        arguments = [f"PYTHON_IMAGE={BASE}", f"TORCH_INDEX_URL={os.environ.get('TORCH_INDEX_URL', PYPI)}"]
-        options = [option for argument in arguments for option in ("--build-arg", argument)]
+        options = ["--build-arg", f"PYTHON_IMAGE={BASE}"]
         for volume in _pip_volumes(scratch / "pip.conf"):
             options += ["--volume", volume]
         how = ("--isolation", "chroot", "--pull-never", "--layers", "--format", "docker", "--tag", IMAGE)

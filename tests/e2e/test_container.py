@@ -75,4 +75,4 @@ def test_all_that_it_needs_is_in_it(box: Box) -> None:
     lines = box.do("sh", "-c", "duologue doctor || true").splitlines()
     assert [line for line in lines if line.startswith("ok     libraries: all")]
     assert [line for line in lines if line.startswith("ok     port") and "a server is running" in line]
-    assert box.do("python", "-c", "import ctranslate2, onnxruntime, torch, xllamacpp") == ""
+    assert box.do("python", "-c", "import ctranslate2, onnxruntime, xllamacpp") == ""

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from server.needed import needed
+from server.settings import Settings
 from tests.e2e.browser import chromium, events, for_ears, heard, microphone_file, types, wait_for_event
 from tests.e2e.serving import SCRIPTED, Served, serving
 from tests.speech import CLIPS, load
@@ -23,7 +25,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def server(model: Callable[[str], Path]) -> Iterator[Served]:
-    for name in ("whisper-base", "qwen2.5-coder-0.5b-instruct", "kokoro-82m-int8", "kokoro-voices"):
+    for name in needed(Settings()):
         model(name)
     with serving() as served:
         yield served

@@ -96,9 +96,9 @@ def test_a_container_without_limits_has_the_whole_machine(
 
 def test_models_that_are_not_there_are_named_with_what_fetches_them(tmp_path: Path) -> None:
     lines = list(map(said, machine.models(Settings(models_dir=tmp_path))))
-    assert len(lines) == 5
-    assert lines[1].startswith("WRONG  model whisper-base: absent")
-    assert lines[1].endswith("duologue models fetch whisper-base")
+    assert len(lines) == 6
+    assert lines[2].startswith("WRONG  model whisper-base: absent")
+    assert lines[2].endswith("duologue models fetch whisper-base")
 
 
 def test_missing_models_are_fine_if_the_server_fetches_them(tmp_path: Path) -> None:

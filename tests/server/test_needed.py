@@ -21,13 +21,23 @@ def test_what_may_be_needed_is_in_the_catalogue(name: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "names"),
     [
-        ({"turn_detector": "none", "stt": "scripted", "llm_backend": "scripted", "tts": "scripted"}, []),
+        (
+            {
+                "vad": "scripted",
+                "turn_detector": "none",
+                "stt": "scripted",
+                "llm_backend": "scripted",
+                "tts": "scripted",
+            },
+            [],
+        ),
         (
             {"stt": "openai", "llm_backend": "chat-completions"},
-            ["smart-turn-v3.2", "kokoro-82m-int8", "kokoro-voices"],
+            ["silero-vad-6.2", "smart-turn-v3.2", "kokoro-82m-int8", "kokoro-voices"],
         ),
         (
             {
+                "vad": "scripted",
                 "turn_detector": "scripted",
                 "stt_model": "whisper-tiny.en",
                 "llm_model": "/models/mine.gguf",
@@ -37,7 +47,7 @@ def test_what_may_be_needed_is_in_the_catalogue(name: str) -> None:
         ),
         (
             {"turn_detector": "none", "stt": "openai", "llm_backend": "responses", "device": "cuda"},
-            ["kokoro-82m", "kokoro-voices"],
+            ["silero-vad-6.2", "kokoro-82m", "kokoro-voices"],
         ),
     ],
 )

@@ -53,8 +53,7 @@ class FasterWhisper:
     live = True
 
     def __init__(self, settings: EngineSettings) -> None:
-        cuda = _wants_cuda(settings.device)
-        self._model = _load(settings, cuda)
+        self._model, cuda = _loaded(settings)
         self._short = not cuda
         self._multilingual = bool(self._model.model.is_multilingual)
         self._language = self._known(settings.language)
@@ -146,13 +145,26 @@ class FasterWhisper:
         return code if f"<|{code}|>" in self._model.hf_tokenizer.get_vocab(with_added_tokens=True) else ""
 
 
-def _wants_cuda(device: str) -> bool:
-    found = ctranslate2.get_cuda_device_count() > 0
-    if device == "cuda" and not found:
+def _loaded(settings: EngineSettings) -> tuple[WhisperModel, bool]:
+    """The model, and whether it is on CUDA; it is there only if it also runs there."""
+    found = settings.device != "cpu" and ctranslate2.get_cuda_device_count() > 0
+    if settings.device == "cuda" and not found:
         raise EngineUnavailable(
             "No CUDA device was found for the speech recogniser; choose device 'cpu' or 'auto'."
         )
-    return found and device != "cpu"
+    if found:
+        try:
+            model = _load(settings, cuda=True)
+            model.encode(np.zeros((model.model.n_mels, 3000), np.float32))
+            return model, True
+        except (EngineUnavailable, RuntimeError) as error:
+            if settings.device == "cuda":
+                raise EngineUnavailable(
+                    f"The speech recogniser cannot use CUDA ({error}); "
+                    "pip install 'duologue[cuda]', or choose device 'cpu' or 'auto'."
+                ) from error
+            logger.warning("speech is recognised on the CPU, since CUDA cannot be used: %s", error)
+    return _load(settings, cuda=False), False
 
 
 def _load(settings: EngineSettings, cuda: bool) -> WhisperModel:

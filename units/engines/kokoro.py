@@ -184,8 +184,8 @@ class _Torch:
             from kokoro import KModel
         except ImportError as error:
             raise EngineUnavailable(
-                f"Kokoro on {device} needs the packages torch and kokoro ({error}; kokoro serves Python 3.11 "
-                "and 3.12); install them, or choose --device cpu."
+                f"Kokoro on {device} needs the packages torch and kokoro ({error}); with Python 3.11 or "
+                "3.12, pip install 'duologue[cuda]', or choose --device cpu."
             ) from error
         if device == "cuda" and not torch.cuda.is_available():
             raise EngineUnavailable("There is no CUDA device that torch can use; choose --device cpu.")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import onnxruntime
 
-from units.engines.base import EngineUnavailable
+from units.engines.base import EngineSettings, EngineUnavailable
+from units.models import ModelError, ModelStore
 
 # onnxruntime's exceptions share no base class but Exception.
 _state = onnxruntime.capi.onnxruntime_pybind11_state
@@ -29,11 +29,17 @@ RUN_ERRORS: tuple[type[Exception], ...] = (
 """What running a session may raise."""
 
 
-def session(path: Path, title: str) -> Any:
-    """The model in ``path``, which several threads may run at once. Raises EngineUnavailable.
+def session(settings: EngineSettings, default: str, title: str) -> Any:
+    """The model of ``settings``: a model of the store or an ONNX file, by default the model ``default``.
 
-    ``title`` says what model it should be.
+    Several threads may run it at once. ``title`` says what model it should be. Raises EngineUnavailable.
     """
+    try:
+        path = ModelStore(settings.models_dir).locate(settings.model or default)
+    except ModelError as error:
+        raise EngineUnavailable(str(error)) from error
+    if path.is_dir():
+        path = next(path.glob("*.onnx"), path / "model.onnx")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1

@@ -52,6 +52,9 @@ BUILT_IN: dict[str, dict[str, str]] = {
     },
 }
 
+EXTRAS = {("stt", "whisper"): "transformers", ("llm", "transformers"): "transformers"}
+"""What has to be installed for those engines beside the project itself."""
+
 _registered: dict[tuple[str, str], Factory] = {}
 
 
@@ -102,8 +105,10 @@ def _imported(kind: str, name: str, find: Callable[[], Any]) -> Factory:
     try:
         factory: Factory = find()
     except ImportError as error:
+        extra = EXTRAS.get((kind, name))
+        how = f"pip install 'duologue[{extra}]'" if extra else "install it"
         raise EngineUnavailable(
             f"The {kind} engine {name!r} needs a library that is not installed ({error}); "
-            "install it, or choose another engine."
+            f"{how}, or choose another engine."
         ) from error
     return factory

@@ -1,20 +1,17 @@
-"""Silero VAD, run by onnxruntime from the ONNX file inside the ``silero_vad`` package.
+"""Silero VAD, run by onnxruntime.
 
-The package itself is only looked up, never imported: importing it loads torch, which costs 2 s and
-180 MB for nothing. The session (weights) is shared by all streams; a stream owns the recurrent state
-and the last 64 samples, which the model wants in front of each chunk (silero_vad, ``OnnxWrapper``).
+The session (weights) is shared by all streams; a stream owns the recurrent state and the last 64 samples,
+which the model wants in front of each chunk (silero_vad, ``OnnxWrapper``).
 """
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from units.engines import onnx_file
-from units.engines.base import EngineSettings, EngineUnavailable
+from units.engines.base import EngineSettings
 from units.messages import EAR_RATE, Float32
 
 CHUNK = 512
@@ -22,20 +19,15 @@ CHUNK = 512
 CONTEXT = 64
 """Samples of the previous chunk that the model sees again."""
 
-# The same network, equal to 1e-6; the first has no branches and runs in less than half the time.
-_FILES = ("silero_vad_op18_ifless.onnx", "silero_vad.onnx")
+DEFAULT_MODEL = "silero-vad-6.2"
+"""The network without branches: less than half the time of the other one, and equal to it to 1e-6."""
 
 
 class SileroVad:
-    """The default voice activity detector. ``settings.model`` may be the path of an ONNX file."""
+    """The default voice activity detector. ``settings.model``: a model of the store, or an ONNX file."""
 
     def __init__(self, settings: EngineSettings) -> None:
-        path = Path(settings.model).expanduser() if settings.model else _packaged()
-        if not path.is_file():
-            raise EngineUnavailable(
-                f"There is no Silero VAD model at {path}; leave the model empty for the default."
-            )
-        self._session = onnx_file.session(path, "Silero VAD")
+        self._session = onnx_file.session(settings, DEFAULT_MODEL, "Silero VAD")
 
     def open(self) -> SileroStream:
         """A fresh stream; the weights stay shared. onnxruntime sessions may be run from many threads."""
@@ -66,12 +58,3 @@ class SileroStream:
         """Forget what was heard."""
         self._input = np.zeros((1, CONTEXT + CHUNK), np.float32)
         self._state = np.zeros((2, 1, 128), np.float32)
-
-
-def _packaged() -> Path:
-    spec = find_spec("silero_vad")
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        for name in _FILES:
-            if (path := Path(folder) / "data" / name).is_file():
-                return path
-    raise EngineUnavailable("The package silero-vad is not installed; run: pip install silero-vad")

@@ -6,16 +6,12 @@ with zeros if there is less, at zero mean and unit variance, as a log-mel spectr
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 from faster_whisper.feature_extractor import FeatureExtractor
 
 from units.engines import onnx_file
-from units.engines.base import EngineError, EngineSettings, EngineUnavailable
+from units.engines.base import EngineError, EngineSettings
 from units.messages import EAR_RATE, Float32
-from units.models.errors import ModelError
-from units.models.store import ModelStore
 
 DEFAULT_MODEL = "smart-turn-v3.2"
 _SECONDS = 8
@@ -30,7 +26,7 @@ class SmartTurn:
     """
 
     def __init__(self, settings: EngineSettings) -> None:
-        self._session = onnx_file.session(_located(settings), "Smart Turn")
+        self._session = onnx_file.session(settings, DEFAULT_MODEL, "Smart Turn")
         self._extractor = FeatureExtractor(chunk_length=_SECONDS)
 
     def finished(self, samples: Float32) -> float:
@@ -49,11 +45,3 @@ class SmartTurn:
         level = (sound - sound.mean()) / np.sqrt(sound.var() + _TINY)
         features: Float32 = self._extractor(level, padding=0)[None].astype(np.float32)
         return features
-
-
-def _located(settings: EngineSettings) -> Path:
-    try:
-        path = ModelStore(settings.models_dir).locate(settings.model or DEFAULT_MODEL)
-    except ModelError as error:
-        raise EngineUnavailable(str(error)) from error
-    return path / f"{DEFAULT_MODEL}-cpu.onnx" if path.is_dir() else path

@@ -301,6 +301,20 @@ _MODELS = (
         default=True,
     ),
     Model(
+        "silero-vad-6.2",
+        "MIT",
+        "voice activity (default)",
+        (
+            ModelFile(
+                "silero_vad.onnx",
+                2_845_718,
+                "7671cd04b004e9076da0d4a7b1a5aec36adf161c39230c1cb94a4fd5db6bbd28",
+                (_pypi(("silero-vad==6.2.3", "silero_vad/data/silero_vad_op18_ifless.onnx")),),
+            ),
+        ),
+        default=True,
+    ),
+    Model(
         "smart-turn-v3.2",
         "BSD-2-Clause",
         "end of turn (default)",

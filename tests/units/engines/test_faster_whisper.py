@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import ctranslate2
@@ -194,3 +195,15 @@ def test_a_gpu_that_is_not_there_is_named(model: Fetch) -> None:
     settings = EngineSettings("faster-whisper", model=str(model("whisper-base")), device="cuda")
     with pytest.raises(EngineUnavailable, match="CUDA"):
         FasterWhisper(settings)
+
+
+@pytest.mark.skipif(ctranslate2.get_cuda_device_count() > 0, reason="there is a CUDA device")
+def test_a_gpu_that_cannot_be_used_is_done_without_unless_it_was_asked_for(
+    model: Fetch, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = EngineSettings("faster-whisper", model=str(model("whisper-base")))
+    monkeypatch.setattr(ctranslate2, "get_cuda_device_count", lambda: 1)
+    assert FasterWhisper(settings).transcribe(load(CLIPS[0][0])).text
+    assert "CUDA cannot be used" in caplog.text
+    with pytest.raises(EngineUnavailable, match=r"duologue\[cuda\]"):
+        FasterWhisper(replace(settings, device="cuda"))

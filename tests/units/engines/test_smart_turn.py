@@ -14,7 +14,7 @@ from transformers import WhisperFeatureExtractor
 from tests.speech import CLIPS, load, pink_noise, say, silence
 from units.engines.base import EngineError, EngineSettings, EngineUnavailable, TextToSpeech, TurnDetector
 from units.engines.registry import load as engine
-from units.engines.silero import SileroVad, _packaged
+from units.engines.silero import DEFAULT_MODEL, SileroVad
 from units.engines.smart_turn import SmartTurn
 from units.messages import EAR_RATE, Eagerness, Float32, Listen, Pcm
 from units.stages.vad import detect_turns
@@ -50,6 +50,7 @@ VOICES = ("af_heart", "am_michael", "bf_emma", "bm_george")
 
 @pytest.fixture(scope="module")
 def turn(model: Fetch) -> SmartTurn:
+    model(DEFAULT_MODEL)
     model("smart-turn-v3.2")
     return SmartTurn(EngineSettings("smart-turn"))
 
@@ -202,7 +203,7 @@ def test_a_file_that_is_no_model_is_named(tmp_path: Path) -> None:
         SmartTurn(EngineSettings("smart-turn", model=str(path)))
 
 
-def test_a_model_of_something_else_fails_when_it_is_asked() -> None:
-    other = SmartTurn(EngineSettings("smart-turn", model=str(_packaged())))
+def test_a_model_of_something_else_fails_when_it_is_asked(model: Fetch) -> None:
+    other = SmartTurn(EngineSettings("smart-turn", model=str(model(DEFAULT_MODEL))))
     with pytest.raises(EngineError, match="end of turn failed"):
         other.finished(silence(1))
