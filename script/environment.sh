@@ -7,6 +7,31 @@ die() {
   exit 2
 }
 
+# install_packages NAME...: those of Debian's packages that are missing.
+install_packages() {
+  local missing=() package root=()
+  command -v dpkg-query >/dev/null || { say "Not a Debian: $* must be there already"; return; }
+  for package in "$@"; do
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  if [ "$(id -u)" != 0 ]; then
+    sudo -n true 2>/dev/null || die "Missing here: sudo apt-get install ${missing[*]}"
+    root=(sudo)
+  fi
+  say "Installing ${missing[*]}"
+  "${root[@]}" apt-get update -q
+  # coturn would otherwise start a TURN server of its own.
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
+    apt-get install -qy --no-install-recommends "${missing[@]}"
+}
+
+# What llama.cpp is linked with and no Python package brings.
+install_libraries() {
+  [ "$(uname)" = Linux ] || return 0
+  PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -qF libgomp.so.1 || install_packages libgomp1
+}
+
 # A Python that fits and can make virtual environments. PYTHON=... chooses another.
 find_python() {
   local candidate

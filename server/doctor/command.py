@@ -75,6 +75,7 @@ def _here(settings: Settings, namespace: argparse.Namespace) -> Iterator[Check]:
     public = bool(namespace.url) and not site.is_local(namespace.url)
     yield lambda: [machine.python()]
     yield lambda: [machine.libraries()]
+    yield lambda: machine.openmp(settings)
     yield lambda: [machine.memory(settings)]
     yield lambda: [machine.cores()]
     yield lambda: machine.models(settings, namespace.full)

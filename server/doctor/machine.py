@@ -50,6 +50,17 @@ def libraries(required: list[str] | None = None) -> Finding:
     return Finding("libraries", said, f"pip install {needs}")
 
 
+def openmp(settings: Settings, file: str = "libgomp.so.1") -> Iterator[Finding]:
+    """Whether what llama.cpp is linked with on Linux is there, which no Python package brings."""
+    if settings.llm_backend != "llama-cpp" or sys.platform != "linux":
+        return
+    try:
+        ctypes.CDLL(file)
+        yield Finding("openmp", f"{file} is there")
+    except OSError:
+        yield Finding("openmp", f"{file} is missing", "sudo apt install libgomp1")
+
+
 def _misfit(requirement: Requirement) -> str | None:
     """What is there instead of what is required; None if it fits."""
     try:

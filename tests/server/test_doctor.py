@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -62,6 +63,15 @@ def test_a_missing_and_an_old_library_are_named_with_what_installs_them() -> Non
 def test_libraries_for_other_pythons_and_of_extras_are_not_asked_for() -> None:
     found = machine.libraries(["no-such-library; python_version < '3'", "none-such; extra == 'dev'"])
     assert found == Finding("libraries", "all 0 are there")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is in the package")
+def test_what_llama_cpp_is_linked_with_is_looked_for() -> None:
+    (there,) = machine.openmp(Settings())
+    assert there.ok
+    (missing,) = machine.openmp(Settings(), "libgomp.so.0")
+    assert said(missing).endswith("sudo apt install libgomp1")
+    assert not list(machine.openmp(Settings(**SCRIPTED)))
 
 
 def test_too_little_memory_for_a_model_may_do_without_one() -> None:

@@ -106,7 +106,7 @@ def _imported(kind: str, name: str, find: Callable[[], Any]) -> Factory:
         factory: Factory = find()
     except ImportError as error:
         extra = EXTRAS.get((kind, name))
-        how = f"pip install 'duologue[{extra}]'" if extra else "install it"
+        how = f"pip install 'duologue[{extra}]'" if extra else "duologue doctor may know how to get it"
         raise EngineUnavailable(
             f"The {kind} engine {name!r} needs a library that is not installed ({error}); "
             f"{how}, or choose another engine."
