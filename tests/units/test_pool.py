@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -163,6 +164,29 @@ async def test_a_unit_comes_back_wherever_a_hang_up_meets_a_barge_in(
             await asyncio.sleep(0)
         caller.session.close()
         await pool.reaches(UnitState.IDLE)
+
+
+async def test_two_hundred_sessions_leave_nothing_behind(new_pool: Callable[..., WatchedPool]) -> None:
+    pool = new_pool(1)
+
+    async def converse(sessions: int) -> tuple[int, int]:
+        """Objects and threads that there are afterwards."""
+        for _ in range(sessions):
+            caller = Caller(pool.claim())  # type: ignore[arg-type]
+            caller.write("hi")
+            await caller.got("response.done")
+            caller.say(loud(100))
+            caller.session.close()
+            await pool.reaches(UnitState.IDLE)
+            caller.unit.ends.clear()  # what the test itself notes of each
+            caller.unit.submitted.clear()
+        gc.collect()
+        return len(gc.get_objects()), threading.active_count()
+
+    objects, threads = await converse(50)
+    more_objects, more_threads = await converse(200)
+    assert more_objects - objects < 2 * 200  # timers that were called off stay for a while
+    assert more_threads == threads
 
 
 async def test_a_wedged_unit_is_quarantined_and_comes_back_by_itself(
