@@ -328,6 +328,12 @@ def test_a_server_that_takes_relays_reaches_public_addresses_only(lab: Lab) -> N
     assert results == {x: 0 if x in public else 403 for x in REFUSED.values()}
 
 
+def test_nobody_on_the_relay_can_command_it(lab: Lab) -> None:
+    ports = lab.net.relay.run("ss", "--listening", "--tcp", "--numeric")
+    assert ":3478 " in ports
+    assert ":5766 " not in ports
+
+
 def test_one_login_gets_so_many_allocations_and_no_more(lab: Lab) -> None:
     codes = lab.caller("quota", server=lab.login(60), attempts=LOGIN_QUOTA + 2)
     assert codes == [0] * LOGIN_QUOTA + [486] * 2
