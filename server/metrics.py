@@ -35,6 +35,7 @@ ENDINGS = {
     "the peer has fallen silent": "vanished",
     "the client has fallen silent": "vanished",
     "the client does not read its events": "not_reading",
+    "the client sent a message that is too long": "too_long",
     "wrong settings": "wrong_settings",
     "session expired": "expired",
     SHUTTING_DOWN: "shutdown",

@@ -38,7 +38,7 @@ from server.channel import LABEL, EventChannel
 from server.inbound import Inbound
 from server.jitter import adopt
 from server.media import Media, MediaReader, unread
-from server.sdp import Offer, OfferError, finish_answer, read_offer
+from server.sdp import LOCAL_MAX_MESSAGE_SIZE, Offer, OfferError, finish_answer, read_offer
 from server.track import SpeechSource, SpeechTrack, play_to_nobody
 from units.messages import Float32
 from units.observe import Observer
@@ -57,6 +57,9 @@ _UNUSABLE = (
     InvalidAccessError,
 )
 """What aiortc raises over an offer that does not fit together."""
+
+MOST_PIECES = 4096
+"""Of messages that have not arrived whole: far more than the longest one has, or wait for a lost packet."""
 
 
 class Transport(Protocol):
@@ -298,6 +301,7 @@ class Peer:
             await self._connection.setRemoteDescription(RTCSessionDescription(offer.sdp, "offer"))
         if self._connection.sctp is not None:
             _tolerate(self._connection.sctp, self._on_message)
+            _bound(self._connection.sctp, self._on_flood)
         if track is None:
             self._start(play_to_nobody(self._output))
         else:
@@ -329,6 +333,12 @@ class Peer:
     def _on_message(self, message: str | bytes) -> None:
         if not self._closed:
             self._session.handle(message)
+
+    def _on_flood(self) -> None:
+        if not self._closed:
+            message = f"Invalid event: more than the {LOCAL_MAX_MESSAGE_SIZE} bytes that a message may have."
+            self._session.complain(ProtocolError("invalid_event", message))
+            self.close("the client sent a message that is too long")
 
     def _on_channel_close(self) -> None:
         self.close("the data channel was closed")
@@ -435,6 +445,20 @@ def _tolerate(sctp: RTCSctpTransport, handle: Callable[[bytes], None]) -> None:
             handle(data)
 
     sctp._data_channel_receive = tolerant
+
+
+def _bound(sctp: RTCSctpTransport, flooded: Callable[[], None]) -> None:
+    """Notice a peer that sends more than there is room for (RFC 9260 section 6.1) of what is no whole message
+    yet. aiortc keeps it all, and goes through all of it for each further piece."""
+    receive = sctp._receive_data_chunk
+
+    async def bounded(chunk: Any) -> None:
+        await receive(chunk)
+        pieces = len(sctp._get_inbound_stream(chunk.stream_id).reassembly)
+        if sctp._advertised_rwnd < 0 or max(pieces, len(sctp._sack_misordered)) > MOST_PIECES:
+            flooded()
+
+    sctp._receive_data_chunk = bounded
 
 
 def _limit_gathering(transport: RTCDtlsTransport, seconds: float) -> None:

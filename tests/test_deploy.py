@@ -206,6 +206,13 @@ def test_coturn_may_start_and_read_what_is_not_its_own() -> None:
     assert coturn["cap_drop"] == ["ALL"]
 
 
+def test_turn_is_healthy_if_calls_could_use_it() -> None:
+    """What the command tries, and when it fails, is in tests/e2e/test_turn.py."""
+    check, server = SERVICES["turn-check"], SERVICES["duologue"]
+    assert check["healthcheck"]["test"] == ["CMD", "duologue", "turn", "check"]
+    assert [check[name] for name in ("image", "env_file")] == [server[name] for name in ("image", "env_file")]
+
+
 def test_what_a_server_keeps_is_on_a_volume() -> None:
     assert "VOLUME /models /data\n" in DOCKERFILE
     assert "DUOLOGUE_KEYS_FILE=/data/keys.json" in DOCKERFILE
@@ -230,10 +237,13 @@ def test_there_is_time_for_calls_to_finish_before_the_server_is_killed() -> None
 
 def test_the_second_server_starts_only_when_asked_to() -> None:
     started = [name for name, service in SERVICES.items() if "profiles" not in service]
-    assert started == ["duologue", "caddy", "front", "coturn"]
+    assert started == ["duologue", "caddy", "front", "coturn", "turn-check"]
 
 
-@pytest.mark.parametrize("name", [name for name in SERVICES if name not in ("duologue", "next")])
+OURS = {"duologue", "next", "turn-check"}
+
+
+@pytest.mark.parametrize("name", [name for name in SERVICES if name not in OURS])
 def test_images_of_others_are_pinned(name: str) -> None:
     image, _, tag = SERVICES[name]["image"].partition(":")
     assert "/" in image or image in ("caddy", "haproxy")

@@ -10,7 +10,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,10 @@ import pytest
 import yaml
 from aiohttp import ClientSession, ClientWebSocketResponse
 
+from server.__main__ import main
+from server.turn import login
 from tests.e2e import docker
+from tests.e2e.relayed_caller import allocate
 from tests.e2e.serving import SCRIPTED, serving
 
 pytestmark = pytest.mark.e2e
@@ -339,6 +342,36 @@ def test_coturn_does_not_start_without_a_secret(text: str, tmp_path: Path) -> No
     done = subprocess.run(start, capture_output=True, text=True, timeout=30)
     assert done.returncode == 78
     assert "has no secret: make it with duologue turn config" in done.stderr
+
+
+async def test_coturn_gives_relays_each_time_that_it_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DUOLOGUE_TURN_SECRET", secret := "a-secret-of-sixteen-letters")
+    monkeypatch.setenv("CERTIFICATES", str(tmp_path))
+    monkeypatch.setenv("COPY", str(tmp_path / "copy"))
+    url, configuration = f"turn:127.0.0.1:{free_port()}?transport=tcp", tmp_path / "turnserver.conf"
+    where = ["--turn-url", url, "--relay-ip", "127.0.0.1", "--peer", "127.0.0.1"]
+    assert main(["turn", "config", "--output", str(configuration), *where]) == 0
+    with configuration.open("a") as file:
+        file.write(f"userdb={tmp_path}/turndb\npidfile={tmp_path}/turn.pid\n")
+    username, credential = login(secret, "starts", time.time() + 60)
+    server = {"urls": url, "username": username, "credential": credential}
+    start = [ROOT / "deploy/coturn/start", configuration, "no.certificate"]
+    for _ in range(20):
+        with running(start, dict(os.environ), tmp_path / "log"):
+            relay = await eventually(lambda: allocate(server))
+            relay[0].close()
+
+
+async def eventually(attempt: Callable[[], Awaitable[Any]]) -> Any:
+    """What comes of an attempt once somebody listens."""
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                return await attempt()
+            except ConnectionRefusedError:
+                await asyncio.sleep(0.02)
 
 
 async def test_the_log_of_the_proxy_has_no_keys(served: Site) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from aiohttp import web
-from playwright.async_api import Browser, Locator, Page, async_playwright, expect
+from playwright.async_api import Browser, ConsoleMessage, Locator, Page, async_playwright, expect
 
 from server.page import client_web_dir, setup_page
 from server.settings import Settings
@@ -84,27 +84,29 @@ async def _browsers() -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def page_folder() -> AsyncIterator[str]:
+async def page_folder(host: str) -> AsyncIterator[str]:
     app = web.Application()
     setup_page(app, Settings())
     runner = web.AppRunner(app)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
+        yield f"http://{host}:{runner.addresses[0][1]}/"
     finally:
         await runner.cleanup()
 
 
 @asynccontextmanager
-async def opened(*flags: str, before: str = "", **context: Any) -> AsyncIterator[Page]:
+async def opened(
+    *flags: str, before: str = "", host: str = "127.0.0.1", **context: Any
+) -> AsyncIterator[Page]:
     """The page with the fake server, not started yet. It fails on any foreign request or script error."""
     faults: list[str] = []
     browser = await BROWSERS.get(*(flags or (MICROPHONE, GRANTED)))
-    async with page_folder() as url, await browser.new_context(**context) as alone:
+    async with page_folder(host) as url, await browser.new_context(**context) as alone:
         page = await alone.new_page()
         page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("console", lambda line: faults.append(line.text) if line.type == "error" else None)
+        page.on("console", lambda line: faults.append(line.text) if _is_fault(line) else None)
         page.on(
             "request",
             lambda request: (
@@ -118,6 +120,11 @@ async def opened(*flags: str, before: str = "", **context: Any) -> AsyncIterator
         yield page
         await check_shapes(page)
     assert faults == []
+
+
+def _is_fault(line: ConsoleMessage) -> bool:
+    """That the browser passes over a header is what it says of every page that comes over plain HTTP."""
+    return line.type == "error" and not line.text.startswith("The Cross-Origin-Opener-Policy header")
 
 
 async def check_shapes(page: Page) -> None:
@@ -314,10 +321,15 @@ async def test_a_missing_microphone_is_not_called_refused() -> None:
         await expect(page.get_by_role("button", name="Search again")).to_be_visible()
 
 
-async def test_an_insecure_page_is_blocked_but_can_be_typed_at() -> None:
-    async with opened(before="Object.defineProperty(window, 'isSecureContext', {value: false});") as page:
+async def test_a_page_that_comes_over_plain_http_is_blocked_but_can_be_typed_at() -> None:
+    """Browsers take the microphone away from it: there is no ``navigator.mediaDevices``."""
+    name = "voice.test"
+    flags = (f"--host-resolver-rules=MAP {name} 127.0.0.1", MICROPHONE, GRANTED)
+    async with opened(*flags, host=name) as page:
+        assert await page.evaluate("navigator.mediaDevices === undefined")
         await phase(page, "blocked")
         await problem(page, "insecure-context")
+        await expect(page.get_by_test_id("problem")).to_contain_text(re.compile("https|localhost"))
         await expect(page.get_by_test_id("start")).to_be_disabled()
         await page.get_by_role("button", name="Use text").click()
         await phase(page, "listening")
@@ -459,6 +471,28 @@ async def test_a_lost_connection_comes_back_with_the_conversation_and_the_mute()
         assert told[0]["item"]["content"] == [{"type": "input_text", "text": "Remember the number seven."}]
 
 
+async def test_each_connection_asks_for_a_login_of_its_own() -> None:
+    watch = (
+        "window.used = [];"
+        "const Native = RTCPeerConnection;"
+        "window.RTCPeerConnection = class extends Native {"
+        "  constructor(config) { super(config); if (config) used.push(config.iceServers[0].username); } };"
+    )
+
+    async def tell(page: Page, name: str) -> None:
+        server = {"urls": ["turn:127.0.0.1:9?transport=tcp"], "username": name, "credential": "c"}
+        await fake(page, "iceServers = [argument]", server)
+
+    async with opened(before=watch) as page:
+        await tell(page, "first")
+        await started(page)
+        await tell(page, "second")
+        await fake(page, "drop()")
+        await page.wait_for_function("() => used.length > 1")
+        await phase(page, "listening")
+        assert await page.evaluate("used") == ["first", "second"]
+
+
 QUICK = """
     const wait = setTimeout, now = performance.now.bind(performance);
     window.setTimeout = (f, ms) => wait(f, ms / 20);
@@ -548,6 +582,26 @@ async def test_a_first_call_to_a_server_that_stops_begins_by_itself_on_the_next(
         await fake(page, "down = false")
         await phase(page, "listening")
         await expect(page.get_by_test_id("problem")).to_be_hidden()
+
+
+async def test_sound_is_unlocked_in_the_click_before_the_microphone_is_waited_for() -> None:
+    watch = (
+        "window.calls = [];"
+        "const play = HTMLMediaElement.prototype.play;"
+        "HTMLMediaElement.prototype.play = function () { calls.push('play'); return play.call(this); };"
+        "const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);"
+        "navigator.mediaDevices.getUserMedia = (c) => { calls.push('ask');"
+        "  return new Promise((resolve) => { window.grant = () => resolve(ask(c)); }); };"
+    )
+    flags = ("--autoplay-policy=document-user-activation-required", MICROPHONE, GRANTED)
+    async with opened(*flags, before=watch) as page:
+        await page.get_by_test_id("start").click()
+        await phase(page, "asking")
+        assert await page.evaluate("calls") == ["play", "ask"]
+        await page.evaluate("grant()")
+        await phase(page, "listening")
+        await page.wait_for_function("() => !document.querySelector('#speaker').paused")
+        await expect(page.get_by_test_id("hear")).to_be_hidden()
 
 
 async def test_blocked_sound_is_one_tap_away() -> None:

@@ -25,7 +25,7 @@ import pytest
 from server.__main__ import main
 from server.turn import login
 from tests.e2e.netns import Host, NoNamespaces, namespaces, route, skipping_without_namespaces, wire
-from tests.e2e.remote import calling, running
+from tests.e2e.remote import Caller, calling, running
 from tests.e2e.serving import SCRIPTED, serving
 from units.engines.scripted import TONE_HZ
 
@@ -41,13 +41,18 @@ PORT = 8080
 MEDIA_PORTS = range(50_000, 50_010)
 PUBLIC, PRIVATE = "5.30.0.1", "10.0.0.2"
 RELAY, RELAY_NAME = "2a00:30::1", "relay.test"
-TURN_URL = f"turn:{RELAY_NAME}:3478?transport=udp"
+OPEN_RELAY, OPEN_RELAY_NAME = "2a00:30::2", "open-relay.test"
+TURN_URL, OPEN_TURN_URL = (f"turn:{name}:3478?transport=udp" for name in (RELAY_NAME, OPEN_RELAY_NAME))
+SERVER = "2a00:20::2"
 SECRET = "no-secret-to-speak-of"
 LOOK_UP = 'mount --bind "$0" /etc/hosts && exec "$@"'
 
 
 class Lab:
     """The hosts, and the calls that are made between them, all at once."""
+
+    stranger: Caller
+    """Who has no IPv4."""
 
     def __init__(self, hosts: list[Host]) -> None:
         self.phone, self.laptop, self.router, self.server, self.neighbour, self.inside = hosts
@@ -82,7 +87,8 @@ class Lab:
         """What the router does not know is lost without a word; only the NAT leads inside."""
         for switch in ("ipv4/ip_forward", "ipv6/conf/all/forwarding"):
             self.router.run("sh", "-c", f"echo 1 >/proc/sys/net/{switch}")
-        self.router.run("ip", "address", "add", f"{RELAY}/128", "dev", "lo")
+        for relay in (RELAY, OPEN_RELAY):
+            self.router.run("ip", "address", "add", f"{relay}/128", "dev", "lo")
         route(self.router, "blackhole", "default")
         route(self.laptop, "unreachable", "10.0.0.0/8")
         nat = ("iptables", "-t", "nat", "-A")
@@ -98,13 +104,13 @@ class Lab:
         return serving("--allow-anonymous", "--port", str(PORT), *SCRIPTED, *flags, prefix=host.prefix)
 
     @contextlib.contextmanager
-    def relaying(self, folder: Path) -> Iterator[None]:
+    def relaying(self, folder: Path, relay: str, url: str, relay_for: str) -> Iterator[None]:
         """A coturn on the router that knows of nothing but IPv6."""
-        path = folder / "turnserver.conf"
-        flags = ("--relay-ip", RELAY, "--peer", "2a00:20::2", "--turn-url", TURN_URL)
+        path = folder / f"{relay_for}.conf"
+        flags = ("--relay-ip", relay, "--peer", SERVER, "--turn-url", url, "--turn-for", relay_for)
         assert main(["turn", "config", "--output", str(path), *flags]) == 0
         with path.open("a") as file:
-            file.write(f"pidfile={folder / 'turnserver.pid'}\n")
+            file.write(f"pidfile={folder / relay_for}.pid\n")
         command = [*self.router.prefix, "stdbuf", "--output=L", "turnserver", "-c", str(path)]
         with running(command, "Total General servers"):
             yield
@@ -128,7 +134,7 @@ class Lab:
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     folder = tmp_path_factory.mktemp("paths")
-    (folder / "hosts").write_text(f"{RELAY} {RELAY_NAME}\n")
+    (folder / "hosts").write_text(f"{RELAY} {RELAY_NAME}\n{OPEN_RELAY} {OPEN_RELAY_NAME}\n")
     with (
         pytest.MonkeyPatch.context() as patch,
         contextlib.ExitStack() as stack,
@@ -147,10 +153,12 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         others = [
             lab.serving(lab.server, "--host", "::"),
             lab.serving(lab.inside, "--host", PRIVATE, "--public-ip", PUBLIC, "--udp-ports", ports),
-            lab.relaying(folder),
+            lab.relaying(folder, RELAY, TURN_URL, "both"),
+            lab.relaying(folder, OPEN_RELAY, OPEN_TURN_URL, "server"),
         ]
         list(threads.map(stack.enter_context, others))
         laptop, neighbour, phone, relayed_phone, guest = (x.result() for x in running_callers)
+        lab.stranger = relayed_phone
         relay = dict(zip(("username", "credential"), login(SECRET, "phone", time.time() + 60), strict=True))
         calls: dict[str, Callable[[], dict[str, Any]]] = {
             "laptop": lambda: laptop(
@@ -195,6 +203,33 @@ def test_a_server_in_several_networks_is_reached_from_each_without_delay(lab: La
 
 def test_a_caller_without_ipv4_talks_over_a_relay_without_ipv4(lab: Lab) -> None:
     assert whole(lab, "relayed phone")["pair"] == ["relay", "host"]
+
+
+NOT_PUBLIC = {
+    "loopback": "::1",
+    "any": "::",
+    "IPv4 in IPv6": "::ffff:127.0.0.1",
+    "IPv4 by NAT64": "64:ff9b::a9fe:a9fe",
+    "IPv4 by 6to4": "2002:7f00:1::1",
+    "unique local": "fc00::1",
+    "unique local too": "fd12:3456:789a::1",
+    "link-local": "fe80::1",
+    "site-local": "fec0::1",
+    "documentation": "2001:db8::1",
+    "multicast": "ff02::1",
+}
+
+
+@pytest.mark.parametrize(
+    ("url", "others"), [(TURN_URL, {SERVER: 0, "2a00:20::1": 403}), (OPEN_TURN_URL, {"2a00:20::1": 0})]
+)
+def test_a_relay_leads_to_no_address_of_ipv6_that_is_not_public(
+    lab: Lab, url: str, others: dict[str, int]
+) -> None:
+    username, credential = login(SECRET, "stranger", time.time() + 60)
+    server = {"urls": url, "username": username, "credential": credential}
+    refused = dict.fromkeys(NOT_PUBLIC.values(), 403)
+    assert lab.stranger("peers", server=server, addresses=[*others, *refused]) == others | refused
 
 
 @pytest.mark.parametrize("name", ["laptop", "phone", "relayed phone"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import time
 from collections.abc import AsyncIterator
@@ -16,8 +17,11 @@ from aiohttp import ClientSession, ClientWebSocketResponse
 from playwright.async_api import Page, expect
 
 from tests.e2e.browser import chromium, events, heard, microphone_file, wait_for_event
+from tests.e2e.relayed_caller import until
 from tests.e2e.serving import SCRIPTED, Served, serving
 from tests.e2e.test_deploy import free_port
+from tests.server.fakes import Client
+from tests.server.records.served import typed
 from units.engines.scripted import SECONDS_PER_CHARACTER
 from units.messages import EAR_RATE, Int16
 
@@ -70,6 +74,38 @@ async def test_a_session_in_which_something_goes_on_ends_when_its_time_is_over()
             assert 1.5 <= time.monotonic() - told < 5
         assert served.wait_line("Stopping") == STOPPING.format("1.5")
         assert served.process.wait(20) == 0
+
+
+async def test_of_three_calls_at_once_each_ends_as_it_can() -> None:
+    """Nothing goes on in one, an answer is heard in the second, and the model of the third hangs."""
+    answer, grace = "This is heard to its end.", 3.0
+    flags = (*SCRIPTED, "--llm-backend=hanging", "--grace", f"{grace:g}")
+    with serving(*flags, program=("-m", "tests.e2e.hanging")) as served:
+        async with (
+            ClientSession(served.url) as http,
+            conversation(served.url) as idle,
+            conversation(served.url) as hung,
+        ):
+            await hung.send_json(typed("[[hang]]"))
+            await hung.send_json({"type": "response.create"})
+            while (await hung.receive_json(timeout=10))["type"] != "response.created":
+                pass
+            speaking = await Client().add_audio().add_channel().call(http)
+            await until(speaking, "session.created")
+            for event in (typed(f"[[echo:{answer}]]"), {"type": "response.create"}):
+                speaking.channel.send(json.dumps(event))
+            await until(speaking, "output_audio_buffer.started")
+            told = time.monotonic()
+            served.process.terminate()
+            assert [event["error"]["code"] for event in await last_events(idle)] == ["server_shutting_down"]
+            rest = await until(speaking, "output_audio_buffer.stopped")
+            assert time.monotonic() - told == pytest.approx(len(answer) * SECONDS_PER_CHARACTER, abs=0.5)
+            assert [event["error"]["code"] for event in rest if "error" in event] == ["server_shutting_down"]
+            assert [event["error"]["code"] for event in await last_events(hung)] == ["server_shutting_down"]
+            assert grace <= time.monotonic() - told < grace + 2
+            assert speaking.connection.connectionState == "closed"
+        assert served.process.wait(20) == 0
+    await speaking.close()
 
 
 async def test_the_second_signal_ends_the_process_while_calls_finish() -> None:

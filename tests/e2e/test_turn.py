@@ -163,8 +163,9 @@ def test_only_logins_of_this_server_are_accepted_and_only_in_time(lab: Lab) -> N
             "later": good | {"username": f"{int(moment) + 3600}:{name}"},
             "renamed": good | {"username": f"{moment}:root"},
             "altered": good | {"credential": good["credential"][::-1]},
+            "none": good | {"username": None, "credential": None},
         },
-    ) == {"good": 0, "expired": 401, "forged": 401, "later": 401, "renamed": 401, "altered": 401}
+    ) == {"good": 0} | dict.fromkeys(("expired", "forged", "later", "renamed", "altered", "none"), 401)
 
 
 REFUSED = {
@@ -193,6 +194,12 @@ def test_a_server_that_takes_relays_reaches_public_addresses_only(lab: Lab) -> N
     public = {CALLER, "5.20.0.1", "9.9.9.9"}
     results = lab.caller("peers", server=server, addresses=[*REFUSED.values()])
     assert results == {x: 0 if x in public else 403 for x in REFUSED.values()}
+
+
+def test_nobody_on_the_relay_can_command_it(lab: Lab) -> None:
+    ports = lab.net.relay.run("ss", "--listening", "--tcp", "--numeric")
+    assert ":3478 " in ports
+    assert ":5766 " not in ports
 
 
 def test_one_login_gets_so_many_allocations_and_no_more(lab: Lab) -> None:

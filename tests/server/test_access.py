@@ -116,19 +116,39 @@ async def minted(http: Http, key: str) -> str:
         return str((await response.json())["value"])
 
 
-# --- keys ----------------------------------------------------------------------------------------------
+OPEN = {"/healthz", "/readyz", "/notice.json", "/{path}"}
+"""Routes for anybody."""
 
 
-async def test_every_endpoint_needs_a_key_but_the_health_checks_and_the_page(keyed: Http) -> None:
-    unguarded = set()
-    for route in keyed.app.router.routes():
+async def routes_that_do_not_say(http: Http, refusal: tuple[int, str], headers: dict[str, str]) -> set[str]:
+    """Those of all routes that answer otherwise to a request with these headers."""
+    found = set()
+    for route in http.app.router.routes():
         if route.resource is None or route.method in ("HEAD", "OPTIONS"):
             continue
         path = route.resource.canonical.replace("{path}", "").replace("{call_id}", "rtc_1")
-        status = {(await asked(keyed, route.method, path, headers=headers)) for headers in ({}, bearer("no"))}
-        if status != {(401, "invalid_api_key")}:
-            unguarded.add(route.resource.canonical)
-    assert unguarded == {"/healthz", "/readyz", "/notice.json", "/{path}"}
+        if await asked(http, route.method, path, headers=headers) != refusal:
+            found.add(route.resource.canonical)
+    return found
+
+
+# --- keys ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("headers", [{}, bearer("no"), bearer("ek_never"), {"Authorization": "Basic ann"}])
+async def test_every_endpoint_needs_a_key_but_the_health_checks_and_the_page(
+    keyed: Http, headers: dict[str, str]
+) -> None:
+    assert await routes_that_do_not_say(keyed, (401, "invalid_api_key"), headers) == OPEN
+
+
+async def test_an_ephemeral_key_that_has_expired_opens_nothing(
+    keyed: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_secrets, "LIFETIME", 0)
+    secret = await minted(keyed, "ann")
+    assert await routes_that_do_not_say(keyed, (401, "invalid_api_key"), bearer(secret)) == OPEN
+    assert await turned_away(keyed, headers=bearer(secret)) == ("invalid_api_key", 3000)
 
 
 async def test_what_is_not_there_needs_a_key_too(keyed: Http) -> None:
@@ -365,6 +385,16 @@ async def test_without_keys_only_pages_of_the_server_itself_may_use_it(open_to_a
         else:
             assert (called, told) == ((403, "origin_not_allowed"), 403), (host, origin)
             assert await refused(open_to_all, headers=headers) == 403, (host, origin)
+
+
+@pytest.mark.parametrize(
+    ("host", "origin"), [("localhost:8080", EVIL), ("localhost:8080", "null"), ("evil.example:8080", EVIL)]
+)
+async def test_without_keys_no_endpoint_is_for_pages_from_elsewhere(
+    open_to_all: Http, host: str, origin: str
+) -> None:
+    headers = from_page(host, origin)
+    assert await routes_that_do_not_say(open_to_all, (403, "origin_not_allowed"), headers) == OPEN
 
 
 @pytest.mark.parametrize("key", ["anything", "ek_never"])

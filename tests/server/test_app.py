@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from aiohttp import ClientWebSocketResponse, WSCloseCode
 from aiohttp.test_utils import TestClient, TestServer
@@ -16,7 +19,10 @@ from server.app import build_app, client_web_dir
 from server.running import let_finish
 from server.settings import Settings
 from server.startup import STARTUP
+from tests.server.test_sdp import HEAD, VIDEO, WHOLE
+from tests.units.odd_engines import HangingSTT
 from units import EngineUnavailable, Pipeline, PipelineConfig, build_pipeline
+from units.engines import registry
 from units.engines.base import EngineSettings
 
 SCRIPTED = EngineSettings("scripted")
@@ -63,6 +69,32 @@ async def loading() -> AsyncIterator[tuple[Client, Callable[[], None]]]:
 
 async def error_of(response: Any) -> tuple[int, dict[str, Any]]:
     return response.status, (await response.json())["error"]
+
+
+async def units_are(client: Client, *states: str) -> None:
+    """Wait until the units are in these states."""
+
+    async def now() -> list[str]:
+        units = (await (await client.get("/v1/pool")).json())["units"]
+        return [unit["state"] for unit in units]
+
+    async with asyncio.timeout(5):
+        while await now() != [*states]:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def say(socket: ClientWebSocketResponse) -> None:
+    """Half a second of sound, and silence."""
+    loud = np.where(np.arange(12_000) // 30 % 2, 9000, -9000)
+    sound = np.concatenate([loud, np.zeros(24_000)]).astype("<i2").tobytes()
+    await socket.send_json({"type": "input_audio_buffer.append", "audio": base64.b64encode(sound).decode()})
+
+
+async def events_until(socket: ClientWebSocketResponse, kind: str) -> list[dict[str, Any]]:
+    events = [await socket.receive_json(timeout=5)]
+    while events[-1]["type"] != kind:
+        events.append(await socket.receive_json(timeout=5))
+    return events
 
 
 async def test_while_the_models_load_it_is_alive_but_not_ready() -> None:
@@ -176,6 +208,54 @@ async def test_the_pool_shows_every_unit(ready: Client) -> None:
     assert units[0]["session"]
     assert (await (await ready.get("/readyz")).json())["free"] == 1
     unit.session.close()
+
+
+BAD_OFFERS = [
+    "",
+    HEAD,
+    HEAD + VIDEO,
+    WHOLE.replace("opus/48000/2", "G729/8000"),
+    WHOLE.replace("a=mid:1", "a=mid:0"),
+    WHOLE.replace("a=setup:actpass", "a=setup:holdconn"),
+    WHOLE + "a=ssrc:x y\r\n",
+    "x" * 1000,
+]
+
+
+async def test_a_hundred_bad_offers_of_all_kinds_leave_all_units_free() -> None:
+    async with serving(sessions_per_minute=0) as client:
+        await client.app[STARTUP].loaded.wait()
+        for number in range(100):
+            offer, headers = BAD_OFFERS[number % len(BAD_OFFERS)], {"Content-Type": "application/sdp"}
+            refused = await client.post("/v1/realtime/calls", data=offer, headers=headers)
+            status, error = await error_of(refused)
+            assert (status, error["code"]) == (400, "invalid_offer")
+            await units_are(client, "idle", "idle")
+
+
+async def test_a_recogniser_that_hangs_costs_its_unit_alone_and_nothing_of_it_reaches_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stt = HangingSTT()
+    monkeypatch.setitem(registry._registered, ("stt", "hanging"), lambda _: stt)
+    config = replace(CONFIG, stt=EngineSettings("hanging"), quarantine_after=0.05)
+    async with serving(build_pipeline(config)) as client:
+        await client.app[STARTUP].loaded.wait()
+        stt.hangs = True
+        async with client.ws_connect("/v1/realtime") as hung:
+            await say(hung)
+            await events_until(hung, "input_audio_buffer.committed")
+        await units_are(client, "quarantined", "idle")
+        async with client.ws_connect("/v1/realtime") as other:
+            await say(other)
+            assert (await events_until(other, "response.done"))[-1]["response"]["status"] == "completed"
+        await units_are(client, "quarantined", "idle")
+        assert (await (await client.get("/readyz")).json())["free"] == 1
+        stt.gate.set()
+        await units_are(client, "idle", "idle")
+        async with client.ws_connect("/v1/realtime") as following:
+            await say(following)
+            assert "a secret" not in str(await events_until(following, "response.done"))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from server.calls import MAX_BODY, Calls, setup_calls
 from server.client_secrets import ClientSecrets
 from server.peer import Limits
 from tests.server.fakes import FakePool, FakeSettings
-from tests.server.test_sdp import AUDIO, HEAD, WHOLE
+from tests.server.test_sdp import AUDIO, EVENTS, GROUP, HEAD, WHOLE
 
 PATH = "/v1/realtime/calls"
 SDP = {"Content-Type": "application/sdp"}
@@ -145,6 +145,16 @@ async def test_a_body_without_a_stated_length_is_limited_too(http: ClientSession
     async with http.post(PATH, data=endless(), headers=SDP) as response:
         assert response.status == 413
     assert pool.free == 1
+
+
+@pytest.mark.parametrize(("candidates", "status"), [(4_000, 201), (10_000, 413)])
+async def test_an_offer_with_thousands_of_candidates_is_answered_at_once_or_too_large(
+    http: ClientSession, candidates: int, status: int
+) -> None:
+    lines = (f"a=candidate:1 1 udp 1 127.1.{n // 256}.{n % 256} 9 typ host\r\n" for n in range(candidates))
+    offer = HEAD + GROUP + AUDIO + "".join(lines) + EVENTS
+    async with asyncio.timeout(2), http.post(PATH, data=offer, headers=SDP) as response:
+        assert response.status == status
 
 
 async def test_a_hundred_bad_offers_cost_no_unit(http: ClientSession, pool: FakePool) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientWebSocketResponse, WSMsgType
+from aiortc.rtcsctptransport import WEBRTC_STRING
 
+from server.peer import MOST_PIECES
 from server.sdp import LOCAL_MAX_MESSAGE_SIZE
 from tests.server.fakes import Client
 from tests.server.test_socket import CREATE, URL, Json, Served, pipeline, served, text
@@ -53,6 +55,7 @@ BAD: dict[str, tuple[str | bytes, str]] = {
     "a session that is a list": (event("session.update", session=[]), "invalid_type"),
     "sound that is a number": (event("input_audio_buffer.append", audio=5), "invalid_type"),
     "sound that is no base64": (event("input_audio_buffer.append", audio="%"), "invalid_value"),
+    "an odd number of bytes": (event("input_audio_buffer.append", audio="AAAA"), "invalid_value"),
     "an item that is text": (event("conversation.item.create", item="hello"), "invalid_type"),
     "a response that is text": (event("response.create", response="hello"), "invalid_type"),
     "an id that is an object": (event("conversation.item.retrieve", item_id={}), "invalid_type"),
@@ -169,6 +172,56 @@ async def test_300_kb_of_text_are_taken_or_are_one_error(door: Door) -> None:
     fits = isinstance(door, Socket) or len(LONG) < LOCAL_MAX_MESSAGE_SIZE
     assert await door.errors() == ([] if fits else ["invalid_event"])
     assert await door.answer() == "Still here."
+
+
+@pytest.mark.breaks_the_protocol  # the client cannot be told of the item
+async def test_a_result_that_is_too_long_for_the_client_is_taken_and_its_events_are_errors(
+    served: Served,
+) -> None:
+    def small(offer: str) -> str:
+        return offer.replace(f"max-message-size:{LOCAL_MAX_MESSAGE_SIZE}", "max-message-size:65536")
+
+    client = await Client().add_channel().call(served.http, small)
+    door = Channel(client)
+    await door.next_event()
+    call = {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "call_1", "output": "x" * 100_000}
+    for item in (call, result):
+        await door.send(event("conversation.item.create", item=item))
+    assert await door.errors() == ["event_too_large"] * 2
+    assert await door.answer() == "Still here."
+    await client.close()
+    await served.free()
+
+
+@pytest.mark.parametrize(("size", "pieces"), [(50_000_000, MOST_PIECES), (100_000, 50)])
+async def test_a_message_too_large_or_in_too_many_pieces_ends_its_call_and_keeps_nobody_waiting(
+    served: Served, other: Door, monkeypatch: pytest.MonkeyPatch, size: int, pieces: int
+) -> None:
+    monkeypatch.setattr("server.peer.MOST_PIECES", pieces)
+    client = await Client().add_channel().call(served.http)
+    door = Channel(client)
+    await door.next_event()
+    await door.send("x" * size)
+    async with asyncio.timeout(3):
+        assert [await other.answer() for _ in range(3)] == ["Still here."] * 3
+    assert (await door.next_event())["error"]["code"] == "invalid_event"
+    async with asyncio.timeout(5):
+        while not served.pool.free:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    await client.close()
+
+
+async def test_text_that_is_not_utf_8_is_one_error_over_a_data_channel(served: Served) -> None:
+    client = await Client().add_channel().call(served.http)
+    door = Channel(client)
+    await door.next_event()
+    client.connection.sctp._data_channel_queue.append((client.channel, WEBRTC_STRING, b"\xff\xfe"))
+    client.channel._addBufferedAmount(2)
+    assert await door.errors() == ["invalid_event"]
+    assert await door.answer() == "Still here."
+    await client.close()
+    await served.free()
 
 
 async def test_a_flood_of_mistakes_is_answered_one_by_one_and_slows_nobody(door: Door, other: Door) -> None:

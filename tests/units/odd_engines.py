@@ -130,6 +130,23 @@ class FailingSTT:
         return Transcription("hello again")
 
 
+class HangingSTT:
+    """Once ``hangs`` is set, one call does, until ``gate`` is."""
+
+    live = False
+
+    def __init__(self) -> None:
+        self.hangs = False
+        self.gate = threading.Event()
+
+    def transcribe(self, samples: Float32, *, language: str = "") -> Transcription:
+        if not self.hangs:
+            return Transcription("hello")
+        self.hangs = False
+        self.gate.wait()
+        return Transcription("a secret")
+
+
 class RememberingLLM:
     """Answers "Yes." and keeps what it was asked."""
 

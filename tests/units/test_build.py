@@ -122,6 +122,27 @@ class Broken:
         raise EngineError("out of memory")
 
 
+def test_every_engine_has_worked_before_the_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    worked: list[str] = []
+
+    def noting(kind: str, method: str) -> None:
+        engine = registry.load(kind, SCRIPTED)
+        work = getattr(engine, method)
+
+        def noted(*args: Any, **options: Any) -> Any:
+            worked.append(kind)
+            return work(*args, **options)
+
+        monkeypatch.setattr(engine, method, noted)
+        monkeypatch.setitem(registry._registered, (kind, "noting"), lambda _: engine)
+
+    methods = {"vad": "open", "turn": "finished", "stt": "transcribe", "llm": "generate", "tts": "synthesize"}
+    for kind, method in methods.items():
+        noting(kind, method)
+    load_engines(replace(CONFIG, **{kind: EngineSettings("noting") for kind in methods}))
+    assert worked == [*methods]
+
+
 def test_an_engine_that_does_not_work_is_told_of_at_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_registered", {})  # other tests are not to find it
     register("stt", "broken", Broken)

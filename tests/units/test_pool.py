@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.units.caller import TIMEOUT, Caller, WatchedUnit, scripted
+from tests.units.caller import TIMEOUT, Caller, Json, WatchedUnit, loud, said, scripted
 from tests.units.odd_engines import DyingLLM, GatedLLM
 from units import Engines, PipelineUnit, PoolFull, UnitPool, UnitState, build_unit
 from units.session import SHUTTING_DOWN
@@ -38,6 +39,19 @@ class WatchedPool(UnitPool):
             while [status.state for status in self.states()] != [*states]:
                 self._changed.clear()
                 await self._changed.wait()
+
+
+class Leaving(Caller):
+    """Hangs up the moment it is told of ``last``."""
+
+    def __init__(self, unit: Any, last: str) -> None:
+        self.last = last
+        super().__init__(unit)
+
+    def send(self, event: Json) -> None:
+        super().send(event)
+        if event["type"] == self.last:
+            self.session.close("gone")
 
 
 @pytest_asyncio.fixture
@@ -105,6 +119,74 @@ async def test_closing_twice_is_closing_once(new_pool: Callable[..., WatchedPool
     caller.session.close("second")
     await pool.reaches(UnitState.IDLE)
     assert caller.closed == ["first"]
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "input_audio_buffer.speech_started",
+        "response.done",
+        "output_audio_buffer.cleared",
+        "conversation.item.truncated",
+    ],
+)
+async def test_who_hangs_up_while_barging_in_leaves_a_free_unit_and_nothing_in_it(
+    new_pool: Callable[..., WatchedPool], last: str
+) -> None:
+    pool = new_pool(1, scripted(llm=GatedLLM("This is the first sentence of two. ")))
+    leaving = Leaving(pool.claim(), last)
+    leaving.write("hi")
+    await leaving.unit.eventually(lambda: leaving.unit.output_queue.waiting > 24_000)
+    leaving.listen(400)
+    leaving.say(loud(300))
+    await leaving.unit.eventually(lambda: leaving.closed)
+    length = len(leaving.log)
+    await pool.reaches(UnitState.IDLE)
+    other = Caller(pool.claim())  # type: ignore[arg-type]
+    other.write("hi")
+    await other.got("response.done")
+    assert said(other.responses[0]) == "This is the first sentence of two. And done."
+    assert leaving.types[-1] == last
+    assert len(leaving.log) == length
+    await other.hang_up()
+
+
+async def test_a_unit_comes_back_wherever_a_hang_up_meets_a_barge_in(
+    new_pool: Callable[..., WatchedPool],
+) -> None:
+    pool = new_pool(1)
+    for ms in range(0, 400, 10):
+        caller = Caller(pool.claim())  # type: ignore[arg-type]
+        caller.write("[[long]]")
+        await caller.unit.eventually(lambda caller=caller: caller.unit.output_queue.waiting)
+        caller.say(loud(ms))
+        for _ in range(ms // 100):
+            await asyncio.sleep(0)
+        caller.session.close()
+        await pool.reaches(UnitState.IDLE)
+
+
+async def test_two_hundred_sessions_leave_nothing_behind(new_pool: Callable[..., WatchedPool]) -> None:
+    pool = new_pool(1)
+
+    async def converse(sessions: int) -> tuple[int, int]:
+        """Objects and threads that there are afterwards."""
+        for _ in range(sessions):
+            caller = Caller(pool.claim())  # type: ignore[arg-type]
+            caller.write("hi")
+            await caller.got("response.done")
+            caller.say(loud(100))
+            caller.session.close()
+            await pool.reaches(UnitState.IDLE)
+            caller.unit.ends.clear()  # what the test itself notes of each
+            caller.unit.submitted.clear()
+        gc.collect()
+        return len(gc.get_objects()), threading.active_count()
+
+    objects, threads = await converse(50)
+    more_objects, more_threads = await converse(200)
+    assert more_objects - objects < 2 * 200  # timers that were called off stay for a while
+    assert more_threads == threads
 
 
 async def test_a_wedged_unit_is_quarantined_and_comes_back_by_itself(

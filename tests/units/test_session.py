@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import logging
+import tracemalloc
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -12,6 +15,8 @@ from tests.units.caller import Caller, Json, loud, quiet, said, scripted
 from tests.units.conftest import UnitFactory
 from tests.units.odd_engines import RememberingLLM
 from units import EngineError, PipelineConfig
+from units.messages import Finish, Generate, Token, ToolCall, ToolResult
+from units.realtime.context import text_tokens, tokens
 from units.resample import EarResampler
 from units.session import SHUTTING_DOWN
 
@@ -25,6 +30,25 @@ class BrokenVad:
 
     def reset(self) -> None:
         pass
+
+
+class StrictLLM:
+    """Calls a function, then tells of its result. Refuses a prompt that is longer than it can read."""
+
+    context_tokens = 400
+
+    def __init__(self) -> None:
+        self.requests: list[Generate] = []
+
+    def generate(self, request: Generate) -> Iterator[Token | ToolCall | Finish]:
+        self.requests.append(request)
+        if tokens((*request.history, *request.tools)) + text_tokens(request.instructions) > 400:
+            raise EngineError("the prompt is too long")
+        if isinstance(request.history[-1], ToolResult):
+            yield Token("It rains.")
+        else:
+            yield ToolCall(f"call_{len(self.requests)}", "weather", '{"city": "Oslo"}')
+        yield Finish()
 
 
 class Connecting(Caller):
@@ -254,6 +278,49 @@ async def test_the_next_session_knows_nothing_of_the_last(new_unit: UnitFactory)
         ["first"],
         ["second"],
     ]
+
+
+async def test_two_hundred_turns_with_tools_ask_no_more_of_a_model_than_it_can_read(
+    new_unit: UnitFactory,
+) -> None:
+    llm = StrictLLM()
+    unit = new_unit(scripted(llm=llm), PipelineConfig(instructions="Be kind."))
+    tools = [{"type": "function", "name": "weather"}]
+    caller = Caller(unit, {"type": "realtime", "tools": tools, "output_modalities": ["text"]})
+    for turn in range(200):
+        caller.events.clear()
+        caller.write(f"What is the weather like on day {turn}?")
+        await caller.got("response.done")
+        (call,) = caller.responses[0]["output"]
+        output = {"type": "function_call_output", "call_id": call["call_id"], "output": "rain"}
+        caller.do("conversation.item.create", item=output)
+        caller.do("response.create")
+        await caller.got("response.done", 2)
+        assert said(caller.responses[1]) == "It rains."
+    assert {request.instructions for request in llm.requests} == {"Be kind."}
+    for request in llm.requests:
+        calls = [entry.call_id for entry in request.history if isinstance(entry, ToolCall)]
+        assert calls == [entry.call_id for entry in request.history if isinstance(entry, ToolResult)]
+    await caller.hang_up()
+
+
+async def test_silence_leaves_nothing_behind(new_unit: UnitFactory) -> None:
+    caller = Caller(new_unit())
+
+    async def be_quiet(minutes: int) -> int:
+        """Bytes that are in use afterwards."""
+        for ms in [*[10_000] * (6 * minutes), 20]:
+            caller.say(quiet(ms))
+            while caller.session.unheard:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    before = await be_quiet(1)
+    assert await be_quiet(10) - before < 20_000
+    tracemalloc.stop()
+    assert caller.types == ["session.created"]
+    await caller.hang_up()
 
 
 async def test_what_callers_say_is_not_in_the_log(

@@ -25,6 +25,8 @@
     status = 'ready';
     /** What is kept of calls. */
     kept = { recording: false, transcripts: false };
+    /** What pages are told to use. @type {RTCIceServer[]} */
+    iceServers = [];
     /** session.created is sent by itself. */
     greets = true;
     /** Everything typed is answered by itself. */
@@ -51,7 +53,7 @@
       this.requests.push({ url: url.pathname, method });
       if (this.down && !url.pathname.endsWith('/hangup')) throw new TypeError('Failed to fetch');
       if (url.pathname.endsWith('/readyz')) return json(this.status === 'ready' ? 200 : 503, { status: this.status });
-      if (url.pathname.endsWith('/client-config.json')) return json(200, { ice_servers: [], version: 'fake', ...this.kept });
+      if (url.pathname.endsWith('/client-config.json')) return json(200, { ice_servers: this.iceServers, version: 'fake', ...this.kept });
       if (url.pathname.endsWith('/notice.json')) return json(200, this.kept);
       if (url.pathname.endsWith('/hangup')) return new Response(null, { status: 200 });
       if (!url.pathname.endsWith('/v1/realtime/calls')) return realFetch(input, init);

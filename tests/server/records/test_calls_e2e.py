@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
 import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -163,6 +166,42 @@ async def test_a_websocket_call_is_kept_as_if_the_client_played_at_once(tmp_path
     assert ANSWER.startswith(said[6]["text"])
     assert said[6]["interrupted"]
     assert said[7]["reason"] == "the client left"
+
+
+def _held() -> dict[str, int]:
+    gc.collect()
+    return {
+        "objects": len(gc.get_objects()),
+        "kB": tracemalloc.get_traced_memory()[0] // 1000,
+        "threads": len(os.listdir("/proc/self/task")),
+        "files": len(os.listdir("/proc/self/fd")),
+        "tasks": len(asyncio.all_tasks()),
+    }
+
+
+async def _least_held() -> dict[str, int]:
+    """By this process within a second, in which the writer has its turn twice."""
+    looks = []
+    for _ in range(5):
+        await asyncio.sleep(0.2)
+        looks.append(_held())
+    return {name: min(look[name] for look in looks) for name in looks[0]}
+
+
+async def test_nothing_grows_in_a_recorded_call_but_its_file(tmp_path: Path) -> None:
+    tracemalloc.start()
+    async with serving(tmp_path) as http:
+        caller = await Ear().dial(http)
+        await asyncio.sleep(5.5)  # what keeps the last packets is full, and how they travel was read
+        before, size = await _least_held(), sound_file(tmp_path).stat().st_size
+        await asyncio.sleep(2)
+        grown = {name: held - before[name] for name, held in (await _least_held()).items()}
+        assert sound_file(tmp_path).stat().st_size > size
+    tracemalloc.stop()
+    await caller.close()
+    packets = 3 * 50
+    allowed = {"objects": packets // 2, "kB": packets // 5, "threads": 2, "files": 0, "tasks": 0}
+    assert all(grown[name] <= limit for name, limit in allowed.items()), grown
 
 
 async def test_a_killed_server_leaves_all_but_the_last_moments(tmp_path: Path) -> None:
