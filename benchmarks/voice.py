@@ -100,7 +100,7 @@ async def voice_real(quick: bool, progress: Progress) -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         marks = Path(folder, "marks")
         program = ("-m", "benchmarks.timed_server", str(marks))
-        async with serving(*TIMED, program=program) as served:
+        async with serving(*TIMED, units=2, program=program) as served:
             for round in range(rounds):
                 async with Caller(served.url) as call:
                     await call.opened()
