@@ -34,7 +34,9 @@ Json = dict[str, Any]
 
 @asynccontextmanager
 async def serving(**settings: Any) -> AsyncIterator[Http]:
-    config = PipelineConfig(num_pipelines=UNITS, vad=SCRIPTED, stt=SCRIPTED, llm=SCRIPTED, tts=SCRIPTED)
+    config = PipelineConfig(
+        num_pipelines=UNITS, vad=SCRIPTED, turn=SCRIPTED, stt=SCRIPTED, llm=SCRIPTED, tts=SCRIPTED
+    )
     app = build_app(Settings(**settings), build_pipeline(config))
     async with TestClient(TestServer(app)) as http:
         await app[STARTUP].loaded.wait()

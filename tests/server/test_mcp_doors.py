@@ -32,7 +32,9 @@ def tools() -> Iterator[Tools]:
 
 @pytest.fixture
 async def served(tools: Tools) -> AsyncIterator[Served]:
-    config = PipelineConfig(vad=SCRIPTED, stt=SCRIPTED, llm=SCRIPTED, tts=SCRIPTED, mcp_servers=(tools.url,))
+    config = PipelineConfig(
+        vad=SCRIPTED, turn=SCRIPTED, stt=SCRIPTED, llm=SCRIPTED, tts=SCRIPTED, mcp_servers=(tools.url,)
+    )
     pipeline = build_pipeline(config)
     app, doors = web.Application(), Doors(pipeline)
     secrets = setup_client_secrets(app, doors)

@@ -568,7 +568,9 @@ async def test_an_ephemeral_key_that_was_never_made_is_refused(served: Served) -
 
 
 async def test_a_strict_server_turns_away_whom_the_hosted_service_turns_away() -> None:
-    config = PipelineConfig(vad=SCRIPTED, stt=SCRIPTED, llm=SCRIPTED, tts=SCRIPTED, strict_protocol=True)
+    config = PipelineConfig(
+        vad=SCRIPTED, turn=SCRIPTED, stt=SCRIPTED, llm=SCRIPTED, tts=SCRIPTED, strict_protocol=True
+    )
     async with serving(build_pipeline(config)) as strict:
         assert await turned_away(strict, "/v1/realtime") == (
             "missing_model",
