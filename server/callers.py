@@ -45,6 +45,12 @@ class Quotas:
         ended.callback(self._end, who)
         return ended.close
 
+    def take_back(self, caller: Caller) -> None:
+        """The latest session of ``caller`` never began: a server that is full counts against nobody."""
+        latest = next(begun for begun in reversed(self._begun) if begun[1] == caller.counted)
+        self._begun.remove(latest)
+        self._forget(caller.counted)
+
     def _end(self, who: str) -> None:
         self._open[who] -= 1
         if not self._open[who]:
@@ -73,6 +79,10 @@ class Caller:
     def begin(self) -> Callable[[], None]:
         """Count a session; what is returned is called when it has ended. Raises Refusal."""
         return self.quotas.begin(self)
+
+    def take_back(self) -> None:
+        """The session that was counted last never began."""
+        self.quotas.take_back(self)
 
 
 _CALLER = web.RequestKey("caller", Caller)

@@ -158,6 +158,7 @@ class Calls:
         ended = caller.begin()
         with ExitStack() as on_failure:
             on_failure.callback(ended)
+            on_failure.callback(caller.take_back)
             closed = partial(self._closed, ended)
             with claimed(self._pool) as unit:
                 ice = self._ice.configuration(call_id)

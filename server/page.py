@@ -91,8 +91,12 @@ async def _file(request: web.Request) -> web.FileResponse:
     kind = TYPES.get(Path(relative).suffix)
     if kind is None or "\0" in relative:
         raise web.HTTPNotFound
-    path = (folder / relative).resolve()
-    if not path.is_relative_to(folder) or _is_private(path.relative_to(folder)) or not path.is_file():
+    try:
+        path = (folder / relative).resolve()
+        found = path.is_relative_to(folder) and not _is_private(path.relative_to(folder)) and path.is_file()
+    except OSError:  # a name that is too long
+        found = False
+    if not found:
         raise web.HTTPNotFound
     charset = "; charset=utf-8" if kind.startswith("text/") else ""
     return web.FileResponse(path, headers={"Content-Type": kind + charset, "Cache-Control": "no-cache"})

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -58,8 +58,10 @@ _UNUSABLE = (
 )
 """What aiortc raises over an offer that does not fit together."""
 
-MOST_PIECES = 4096
+MOST_PIECES = 2048
 """Of messages that have not arrived whole: far more than the longest one has, or wait for a lost packet."""
+MOST_STREAMS = 64
+"""Of data: a call needs one."""
 
 
 class Transport(Protocol):
@@ -320,7 +322,7 @@ class Peer:
 
     def _on_datachannel(self, channel: RTCDataChannel) -> None:
         if channel.label != LABEL or self._channel.attached or self._closed:
-            logger.info("call %s: data channel %r refused", self.call_id, channel.label)
+            logger.info("call %s: data channel %.60r refused", self.call_id, channel.label)
             channel.close()
             message = f"A call has one data channel, named '{LABEL}'; another was closed."
             self._session.complain(ProtocolError("invalid_event", message))
@@ -336,7 +338,10 @@ class Peer:
 
     def _on_flood(self) -> None:
         if not self._closed:
-            message = f"Invalid event: more than the {LOCAL_MAX_MESSAGE_SIZE} bytes that a message may have."
+            message = (
+                f"Invalid event: more than the {LOCAL_MAX_MESSAGE_SIZE} bytes that a message may have, "
+                f"or than {MOST_STREAMS} data channels."
+            )
             self._session.complain(ProtocolError("invalid_event", message))
             self.close("the client sent a message that is too long")
 
@@ -449,16 +454,32 @@ def _tolerate(sctp: RTCSctpTransport, handle: Callable[[bytes], None]) -> None:
 
 def _bound(sctp: RTCSctpTransport, flooded: Callable[[], None]) -> None:
     """Notice a peer that sends more than there is room for (RFC 9260 section 6.1) of what is no whole message
-    yet. aiortc keeps it all, and goes through all of it for each further piece."""
-    receive = sctp._receive_data_chunk
+    yet, or over far more streams than it needs, and heed it no more. aiortc keeps it all, and goes through it
+    for each further piece, and through all streams whenever some of it is called off."""
+    over = False
 
-    async def bounded(chunk: Any) -> None:
-        await receive(chunk)
-        pieces = len(sctp._get_inbound_stream(chunk.stream_id).reassembly)
-        if sctp._advertised_rwnd < 0 or max(pieces, len(sctp._sack_misordered)) > MOST_PIECES:
-            flooded()
+    def bounded(receive: Callable[[Any], Awaitable[None]], rarely: bool) -> Callable[[Any], Awaitable[None]]:
+        async def receive_bounded(chunk: Any) -> None:
+            nonlocal over
+            if over:
+                return
+            if rarely:
+                await asyncio.sleep(0)  # sixty of them may be in a packet
+            await receive(chunk)
+            streams = sctp._inbound_streams
+            pieces = sum(len(stream.reassembly) for stream in streams.values())
+            over = (
+                sctp._advertised_rwnd < 0
+                or len(streams) > MOST_STREAMS
+                or max(pieces, len(sctp._sack_misordered)) > MOST_PIECES
+            )
+            if over:
+                flooded()
 
-    sctp._receive_data_chunk = bounded
+        return receive_bounded
+
+    sctp._receive_data_chunk = bounded(sctp._receive_data_chunk, rarely=False)
+    sctp._receive_forward_tsn_chunk = bounded(sctp._receive_forward_tsn_chunk, rarely=True)
 
 
 def _limit_gathering(transport: RTCDtlsTransport, seconds: float) -> None:

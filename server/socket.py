@@ -183,6 +183,9 @@ class Sockets:
         try:
             with entered(CancelScope(call_id, ids={"call": call_id})):
                 return await self._converse(request, call_id, transport, settings)
+        except Refusal:
+            caller.take_back()
+            raise
         finally:
             ended()
 

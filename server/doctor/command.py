@@ -74,7 +74,7 @@ def _here(settings: Settings, namespace: argparse.Namespace) -> Iterator[Check]:
     """The checks of this machine."""
     public = bool(namespace.url) and not site.is_local(namespace.url)
     yield lambda: [machine.python()]
-    yield lambda: [machine.libraries()]
+    yield lambda: [machine.libraries(extra=machine.extra(settings))]
     yield lambda: machine.openmp(settings)
     yield lambda: [machine.memory(settings)]
     yield lambda: [machine.cores()]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, metadata, version
+from importlib.util import find_spec
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -18,6 +19,7 @@ from packaging.specifiers import SpecifierSet
 from server.doctor.finding import Finding
 from server.needed import needed
 from server.settings import Settings
+from units.engines.registry import EXTRAS
 from units.models import ModelError, ModelStore
 
 GIB = 1 << 30
@@ -38,16 +40,24 @@ def python(running: str = platform.python_version()) -> Finding:
     return Finding("python", f"{running} is not {wanted}", "make the virtual environment with another Python")
 
 
-def libraries(required: list[str] | None = None) -> Finding:
-    """Whether each requirement is installed, in a version that fits; none of them is loaded."""
+def extra(settings: Settings) -> str:
+    """The extra that the chosen engines need; "" for none."""
+    if settings.device == "cuda" and settings.tts == "kokoro":
+        return "cuda"
+    engines = (("stt", settings.stt), ("llm", settings.llm_backend))
+    return next((EXTRAS[engine] for engine in engines if engine in EXTRAS), "")
+
+
+def libraries(required: list[str] | None = None, extra: str = "") -> Finding:
+    """Whether each requirement, also of ``extra``, is installed in a version that fits; none is loaded."""
     texts = (metadata("duologue").get_all("Requires-Dist") or []) if required is None else required
-    wanted = [r for r in map(Requirement, texts) if r.marker is None or r.marker.evaluate({"extra": ""})]
+    wanted = [r for r in map(Requirement, texts) if r.marker is None or r.marker.evaluate({"extra": extra})]
     wrong = [(requirement, have) for requirement in wanted if (have := _misfit(requirement)) is not None]
     if not wrong:
         return Finding("libraries", f"all {len(wanted)} are there")
     said = ", ".join(f"{requirement.name} is {have}" for requirement, have in wrong)
     needs = " ".join(f"'{requirement.name}{requirement.specifier}'" for requirement, _ in wrong)
-    return Finding("libraries", said, f"pip install {needs}")
+    return Finding("libraries", said, f"pip install 'duologue[{extra}]'" if extra else f"pip install {needs}")
 
 
 def openmp(settings: Settings, file: str = "libgomp.so.1") -> Iterator[Finding]:
@@ -164,7 +174,7 @@ def gpu(settings: Settings) -> Iterator[Finding]:
         return
     if settings.stt == "faster-whisper":
         yield gpus_counted_by("CTranslate2", "import ctranslate2 as c; print(c.get_cuda_device_count())")
-    if settings.stt == "whisper" or settings.llm_backend == "transformers" or settings.tts == "kokoro":
+    if extra(settings) and find_spec("torch"):
         yield gpus_counted_by("torch", "import torch; print(torch.cuda.device_count())")
 
 

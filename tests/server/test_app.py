@@ -351,6 +351,7 @@ async def test_scripts_are_scripts(ready: Client) -> None:
         "/%2e%2e/server/app.py",
         "/core",
         "/a%00.js",
+        f"/{'a' * 300}.js",
     ],
 )
 async def test_what_is_not_part_of_the_page_is_not_found(ready: Client, path: str) -> None:

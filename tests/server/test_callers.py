@@ -31,6 +31,16 @@ def refusal(caller: Caller) -> Refusal:
     return caught.value
 
 
+def test_a_session_that_never_began_does_not_count(quotas: Quotas) -> None:
+    caller = Caller(counted="a", per_minute=1, quotas=quotas)
+    for _ in range(3):
+        caller.begin()()
+        caller.take_back()
+    Caller(counted="b", per_minute=1, quotas=quotas).begin()
+    caller.begin()
+    assert refusal(caller).code == "rate_limit_exceeded"
+
+
 def test_a_session_that_has_ended_makes_room_for_another(quotas: Quotas) -> None:
     caller = Caller(counted="a", sessions=2, quotas=quotas)
     ended = caller.begin()

@@ -65,6 +65,24 @@ def test_libraries_for_other_pythons_and_of_extras_are_not_asked_for() -> None:
     assert found == Finding("libraries", "all 0 are there")
 
 
+@pytest.mark.parametrize(
+    ("chosen", "extra"),
+    [
+        ({}, ""),
+        ({"stt": "whisper"}, "transformers"),
+        ({"llm_backend": "transformers"}, "transformers"),
+        ({"stt": "whisper", "device": "cuda"}, "cuda"),
+        (SCRIPTED | {"device": "cuda"}, ""),
+    ],
+)
+def test_engines_that_need_more_than_is_installed_by_default_say_so(
+    chosen: dict[str, Any], extra: str
+) -> None:
+    assert machine.extra(Settings(**chosen)) == extra
+    line = said(machine.libraries([f"no-such-library; extra == '{extra}'"], extra))
+    assert not extra or line.endswith(f"pip install 'duologue[{extra}]'")
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is in the package")
 def test_what_llama_cpp_is_linked_with_is_looked_for() -> None:
     (there,) = machine.openmp(Settings())
@@ -531,7 +549,7 @@ FLAGS = [f"--{name.replace('_', '-')}=scripted" for name in SCRIPTED] + ["--port
 def big_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """What this machine and its Python have is not what these tests are about."""
     for name in ("cores", "memory", "libraries"):
-        monkeypatch.setattr(machine, name, lambda *_: Finding("machine", "big"))
+        monkeypatch.setattr(machine, name, lambda *_, **__: Finding("machine", "big"))
     monkeypatch.setattr(network, "own_addresses", lambda: ["127.0.0.1"])
 
 

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import ClientWebSocketResponse, WSMsgType
 from aiortc.rtcsctptransport import WEBRTC_STRING
 
-from server.peer import MOST_PIECES
+from server.peer import MOST_PIECES, MOST_STREAMS
 from server.sdp import LOCAL_MAX_MESSAGE_SIZE
 from tests.server.fakes import Client
 from tests.server.test_socket import CREATE, URL, Json, Served, pipeline, served, text
@@ -209,6 +209,22 @@ async def test_a_message_too_large_or_in_too_many_pieces_ends_its_call_and_keeps
     async with asyncio.timeout(5):
         while not served.pool.free:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+    await client.close()
+
+
+async def test_who_opens_channels_without_end_is_hung_up_on(served: Served, other: Door) -> None:
+    client = Client().add_channel()
+    for number in range(MOST_STREAMS):
+        client.connection.createDataChannel(f"more {number}")
+    await client.call(served.http)
+    types = []
+    async with asyncio.timeout(5):
+        while not served.pool.free:
+            while not client.events.empty():
+                types.append((await client.events.get()).get("error", {}).get("code"))
+            await asyncio.sleep(0.01)
+    assert "invalid_event" in types
+    assert await other.answer() == "Still here."
     await client.close()
 
 

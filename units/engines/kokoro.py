@@ -11,6 +11,7 @@ import json
 import logging
 import threading
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
@@ -213,7 +214,8 @@ class _Torch:
 def _load(settings: EngineSettings, store: ModelStore) -> _Model:
     device = settings.device
     if device == "auto":
-        device = "cuda" if _has_cuda() and store.state("kokoro-82m") == "present" else "cpu"
+        usable = _has_cuda() and find_spec("torch") and find_spec("kokoro")
+        device = "cuda" if usable and store.state("kokoro-82m") == "present" else "cpu"
     try:
         if device == "cpu":
             return _Onnx(store.locate(settings.model or "kokoro-82m-int8"))
