@@ -62,6 +62,9 @@ async def api_errors(request: web.Request, handler: Handler) -> web.StreamRespon
         return _refused(request, refusal)
     except ProtocolError as error:
         return readable(web.json_response({"error": error.body()}, status=400))
+    except web.RequestPayloadError:
+        message = "The body is not what its headers say."
+        return readable(error_response(400, "invalid_body", message))
     except Exception:
         logger.exception("%s %s failed", request.method, request.path)
         message = "Something went wrong in the server; its log says what."

@@ -15,6 +15,7 @@ import threading
 from datetime import UTC, datetime
 from typing import Any
 
+from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from units.scope import current_scope
@@ -62,7 +63,7 @@ class Malformed(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        if not isinstance(error, HttpProcessingError):
+        if not isinstance(error, HttpProcessingError | web.RequestPayloadError):
             return True
         self._refused += 1
         if record.created >= self._quiet_until:

@@ -279,6 +279,15 @@ async def test_a_refusal_under_v1_is_an_error_body(
     assert path in error["message"]
 
 
+@pytest.mark.parametrize("path", ["/v1/realtime/calls", "/v1/realtime/client_secrets"])
+async def test_a_body_that_is_not_what_its_headers_say_is_the_clients_mistake(
+    ready: Client, path: str
+) -> None:
+    headers = {"Content-Encoding": "gzip", "Content-Type": "application/sdp"}
+    got, error = await error_of(await ready.post(path, data=b"no gzip at all", headers=headers))
+    assert (got, error["type"]) == (400, "invalid_request_error")
+
+
 async def test_a_method_that_is_not_allowed_says_which_are(ready: Client) -> None:
     assert (await ready.post("/v1/pool")).headers["Allow"] == "GET,HEAD"
 
