@@ -29,7 +29,7 @@ install_packages() {
 # What llama.cpp is linked with and no Python package brings.
 install_libraries() {
   [ "$(uname)" = Linux ] || return 0
-  PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -qF libgomp.so.1 || install_packages libgomp1
+  PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -F libgomp.so.1 >/dev/null || install_packages libgomp1
 }
 
 # A Python that fits and can make virtual environments. PYTHON=... chooses another.

@@ -220,17 +220,17 @@ class Session:
             except Exception:
                 logger.exception("%s failed", self.name)
                 self.close("internal error")
-        if self._stopping and not self.closed:
-            self._end_soon_if_over()
+        self._end_soon_if_over()
 
     def arrived(self) -> None:
         """A client that was still connecting is there."""
-        if self._stopping and not self.closed:
-            self._end_soon_if_over()
+        self._end_soon_if_over()
 
     def _end_soon_if_over(self) -> None:
         """Looked at after every step: what ends something is one, and the first event of a new client. Steps
         that begin nothing, such as silence that is heard, put nothing off."""
+        if not self._stopping or self.closed:
+            return
         if not self._over:
             if self._ending is not None:
                 self._ending.cancel()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -12,6 +11,7 @@ from typing import Any
 from aiohttp import ClientSession
 
 from tests.server.fakes import Client, ToneTrack
+from tests.server.records.served import typed
 
 ASK = (
     {
@@ -21,14 +21,7 @@ ASK = (
             "tools": [{"type": "function", "name": "weather", "parameters": {"type": "object"}}],
         },
     },
-    {
-        "type": "conversation.item.create",
-        "item": {
-            "type": "message",
-            "role": "user",
-            "content": [{"type": "input_text", "text": "How is the weather?"}],
-        },
-    },
+    typed("How is the weather?"),
     {"type": "response.create"},
 )
 
@@ -49,7 +42,7 @@ async def websocket(url: str) -> AsyncIterator[Receive]:
     """The same over the other door."""
     async with ClientSession(url) as http, http.ws_connect("/v1/realtime") as socket:
         for event in ASK:
-            await socket.send_str(json.dumps(event))
+            await socket.send_json(event)
         yield socket.receive_json
 
 
